@@ -5,7 +5,7 @@ into the functions' bodies. Files of ``sql/`` are concatenated in the order of t
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
 ``@FUNCTIONS@`` and ``@HELP@`` stand for the functions and their help forms, which
 ``madlib_mop/calls/sql_functions.py`` writes from their specifications, ``@HIGHER_IS_BETTER@`` for the names of metrics
-in ``madlib_mop/models/parameters/metric_directions.py``, ``@PREDICTIONS@`` for the schema of functions that predict.
+in ``madlib_mop/models/parameters/parser.py``, ``@PREDICTIONS@`` for the schema of functions that predict.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
 There may be an ``-- else`` between them; such lines stand alone, and do not nest. Markers of defences
@@ -156,7 +156,7 @@ def _sql_of(file: Path, server: str) -> str:
 
         text = text.replace("@HELP@", help_functions())
     if "@HIGHER_IS_BETTER@" in text:
-        from madlib_mop.models.parameters.metric_directions import PATTERN
+        from madlib_mop.models.parameters.parser import PATTERN
 
         text = text.replace("@HIGHER_IS_BETTER@", PATTERN)
     return text

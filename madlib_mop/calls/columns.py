@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import OneOf, Whole, WithoutNull
+from madlib_mop.calls.argument import Argument, Function, OneOf, Whole, WithoutNull
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 

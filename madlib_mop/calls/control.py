@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from madlib_mop.calls import shared
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, OneOf, Whole
+from madlib_mop.calls.argument import Argument, Function, Given, OneOf, Whole
 from madlib_mop.calls.limits import MAX_SEGMENTS
 
 _RUN_ID = Argument("run_id", "bigint", "number of the run, from madlib_mop.progress")

@@ -5,8 +5,7 @@ from dataclasses import replace
 from mop_backend.registered_names import ALIAS, NAME
 
 from madlib_mop.calls import shared
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, OneOf, RegistryName, Whole
+from madlib_mop.calls.argument import AboveZero, AboveZeroOrNull, Argument, Function, Given, OneOf, RegistryName, Whole
 from madlib_mop.calls.limits import MAX_SEED
 
 _MODEL_TABLE = Argument(

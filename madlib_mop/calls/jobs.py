@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, Label, OneOf, Whole
+from madlib_mop.calls.argument import Argument, Function, Given, Label, OneOf, Whole
 
 _JOB_ID = Argument(
     "job_id", "bigint", "number of the job, from submit() or madlib_mop.job",

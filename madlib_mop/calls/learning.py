@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from mop_backend.registered_names import NAME
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, Given, RegistryName, Whole
+from madlib_mop.calls.argument import AboveZero, Argument, Function, Given, RegistryName, Whole
 from madlib_mop.calls.columns import PACK
 
 _OF_PACK = {argument.name: argument for argument in PACK.arguments}

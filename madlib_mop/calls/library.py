@@ -1,8 +1,7 @@
 """The functions that define models: architectures, configurations, custom functions."""
 
 from madlib_mop.calls import shared
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, Label, Whole
+from madlib_mop.calls.argument import Argument, Function, Given, Label, Whole
 from madlib_mop.calls.training import RANDOM_STATE_CHECK
 
 _ARCH_TABLE = "keras_model_arch_table"

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, AboveZeroOrNull, Given, Whole
+from madlib_mop.calls.argument import AboveZero, AboveZeroOrNull, Argument, Function, Given, Whole
 from madlib_mop.calls.inference import ANY_NAME, KEY_OF_TABLE
 from madlib_mop.calls.shared import SEED_CHECK
 

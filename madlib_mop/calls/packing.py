@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero, Whole
+from madlib_mop.calls.argument import AboveZero, Argument, Function, Whole
 
 _COLUMNS = "or several columns, separated by commas"
 _SOURCE = Argument("source_table", "varchar", "table or view with one example in each row")

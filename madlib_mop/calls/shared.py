@@ -1,7 +1,6 @@
 """Arguments that several functions take."""
 
-from madlib_mop.calls.argument import Argument
-from madlib_mop.calls.checks import AboveZeroOrNull, Every, OneOf, Whole
+from madlib_mop.calls.argument import AboveZeroOrNull, Argument, Every, OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 

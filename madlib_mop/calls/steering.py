@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, Whole
+from madlib_mop.calls.argument import Argument, Function, Given, Whole
 
 _RUN_ID = Argument(
     "run_id", "bigint", "number of the run, from madlib_mop.progress",

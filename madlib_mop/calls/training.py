@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from madlib_mop.calls import shared
-from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, Whole
+from madlib_mop.calls.argument import Argument, Function, Given, Whole
 
 RANDOM_STATE_CHECK = Whole(0, says_whole=True)
 

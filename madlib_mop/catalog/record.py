@@ -30,18 +30,26 @@ from sqlalchemy.dialects.postgresql import OID
 from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.admission import RunAdmission
 from madlib_mop.catalog.changes import Outcome, RunChanges
+from madlib_mop.catalog.drivers import RunAdmission
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
 from madlib_mop.catalog.rows.base import Row, as_column
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
-from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
-from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import POLICY_COLUMN, RunRow, hide_policy
+from madlib_mop.catalog.rows.plan import PreprocessorRow
+from madlib_mop.catalog.rows.run import (
+    POLICY_COLUMN,
+    EvaluationRow,
+    Metric,
+    RunRow,
+    SearchEvent,
+    SegmentRow,
+    VisitRow,
+    hide_policy,
+)
 from madlib_mop.catalog.rows.states import ChangeState, ModelState, RunState
-from madlib_mop.catalog.sessions.binary import read_value
+from madlib_mop.catalog.sessions.connection import read_value
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Change, read_change
 

@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as Connection
 
 from madlib_mop.calls import Function
 from madlib_mop.catalog.live.words import clean
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.catalog.sessions.connection import refuse_pool
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS, PIN_SEARCH_PATH

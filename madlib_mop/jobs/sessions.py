@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
-from madlib_mop.engines.sessions.access import BECOME
-from madlib_mop.engines.sessions.login import RunLogin, drop_login
+from madlib_mop.engines.sessions.login import BECOME, RunLogin, drop_login
 from madlib_mop.engines.sessions.session import LoginTarget
 
 _RIGHTS = (

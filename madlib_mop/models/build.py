@@ -19,8 +19,8 @@ from keras.src.utils import rng_utils
 from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, is_exhausted
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, Node
+from madlib_mop.models.parameters.calls import NAME, ROOT_NAME
 from madlib_mop.models.parameters.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from madlib_mop.models.parameters.limits import NAME, ROOT_NAME
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams
 

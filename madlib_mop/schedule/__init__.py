@@ -2,9 +2,8 @@
 
 from .bounds import Efficiency, Span, efficiency
 from .bulk import Average, BulkSynchronous
-from .making import make_scheduler
 from .rules import SCHEDULES
-from .scheduler import Scheduler
+from .scheduler import Scheduler, make_scheduler
 from .work import EpochDone, Evaluation, ModelWork, Task, Unit, Visit
 
 __all__ = [

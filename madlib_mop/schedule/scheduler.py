@@ -1,18 +1,370 @@
-"""The scheduler: which model visits which segment next, from events alone; driver and simulator use the same object."""
+"""The scheduler: which model visits which segment next, and which trainer makes the visit, from events alone.
+
+The driver and the simulator use the same object. The schedules are rules of ``rules.py``; where each trainer can hold
+the rows of all segments, `Trainers` decides which one makes a model's visits: its first visit of a graph takes seconds,
+so a model stays with the trainer that has its graph. That changes neither rows nor their order, so it changes no bit.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from heapq import merge
+from itertools import islice
 
-from .costs import MeasuredCosts
-from .progress import ModelProgress, bits, first_from
-from .ready import KnownGraphs, ReadyModels
-from .rules import Rotation
-from .trainers import Trainers
+from madlib_mop.errors import InvalidParameter
+
+from .rules import Entry, MeasuredCosts, ModelProgress, Rank, Rotation, bits, first_from, make_rule
 from .work import EpochDone, Evaluation, ModelWork, Task, Unit, Visit, check_works, title
+
+Choice = Callable[[ModelProgress, int], int]  # (model, set of segments that it may start on) -> segment number
+
+
+class KnownGraphs:
+    """Which graphs each segment's trainer has traced, as far as visits have started there; see `ModelWork.graph`.
+
+    ``n_at_once`` is how many visits can compute at the same time; None if that is not known.
+    """
+
+    def __init__(self, n_segments: int, n_at_once: int | None = None):
+        self._n_at_once = n_at_once
+        self._known: list[set[str | None]] = [set() for _ in range(n_segments)]
+        self._spread: Counter[str | None] = Counter()  # graph -> number of segments that know it
+        self._n_first_visits = 0  # in flight
+        self._n_visits, self._visits_s = 0, 0.0
+        self._once_s = 0.0  # the longest time of a trainer's start, of building and tracing, in a visit
+
+    def measured(self, seconds: float, once_s: float) -> None:
+        """Add the measure of a visit: its cost, and what was paid once beside it."""
+        self._n_visits += 1
+        self._visits_s += seconds
+        self._once_s = max(self._once_s, once_s)
+
+    def pick(
+        self, number: int, first: Sequence[ModelProgress], others: Sequence[ModelProgress], n_busy: int
+    ) -> ModelProgress | None:
+        """Return the model that starts on a segment.
+
+        That is one of the ``first``, the models of the best rank: one whose graph is known there, else one of the graph
+        known to the fewest segments. If these segments will have started all of its models sooner than this one could
+        trace the graph, one of the ``others`` starts: one whose graph is known, or if the first visits are not made
+        yet, any. Return None if there is no other to start, or if a graph would have to be traced for or during a
+        model's first visit while the ``n_busy`` tasks in flight use all processors.
+        """
+        known = self._known[number]
+        model = min(first, key=lambda m: (m.graph not in known, self._spread[m.graph]))
+        if model.graph in known:
+            return model
+        is_first = not model.n_visits
+        is_left = self._is_left_to_others(sum(m.graph == model.graph for m in first), self._spread[model.graph])
+        if is_left and (quick := next((m for m in others if m.graph in known), None)):
+            return quick
+        all_compute = self._n_at_once is not None and n_busy >= self._n_at_once
+        if all_compute and (is_first or self._n_first_visits):
+            return None
+        if is_left and is_first and (others or n_busy):
+            return others[0] if others else None
+        return model
+
+    def started(self, model: ModelProgress, number: int) -> None:
+        """Note that a visit starts on a segment: its trainer will know the model's graph."""
+        self._n_first_visits += not model.n_visits
+        if model.graph not in self._known[number]:
+            self._known[number].add(model.graph)
+            self._spread[model.graph] += 1
+
+    def ended(self, model: ModelProgress) -> None:
+        """Note that a visit has ended, before the model's visits are counted anew."""
+        self._n_first_visits -= not model.n_visits
+
+    def forget(self, number: int) -> None:
+        """Note that a segment has lost its trainer."""
+        self._spread.subtract(self._known[number])
+        self._known[number].clear()
+
+    def _is_left_to_others(self, n_models: int, n_segments: int) -> bool:
+        if not n_segments or not self._n_visits:
+            return False
+        return n_models / n_segments * self._visits_s / self._n_visits < self._once_s
+
+
+class ReadyModels:
+    """Models whose next visit may start, in two kinds.
+
+    A *bound* model waits for one segment: there, the model with the fewest visits is the first. A *roaming* model waits
+    for any segment left in its epoch, in one list sorted by the schedule's rank. An event looks at this list until a
+    model fits, and at all models bound to a free segment.
+    """
+
+    # how many of the models that fit a segment are compared by their graphs
+    _N_COMPARED = 64
+
+    def __init__(
+        self, n_segments: int, choose: Choice, rank: Callable[[ModelProgress], Rank], graphs: KnownGraphs | None = None
+    ):
+        self._choose = choose
+        self._rank = rank
+        self._graphs = graphs
+        self._bound: list[dict[int, ModelProgress]] = [{} for _ in range(n_segments)]  # by index
+        self._roaming: list[Entry] = []  # sorted
+
+    @property
+    def n_bound(self) -> int:
+        """The number of bound models."""
+        return sum(map(len, self._bound))
+
+    def add(self, model: ModelProgress) -> None:
+        """Add a ready model; ``bound_to`` is the segment that it waits for, or None if it roams."""
+        model.entry = (*self._rank(model), model)
+        if model.bound_to is None:
+            insort(self._roaming, model.entry)
+        else:
+            self._bound[model.bound_to][model.index] = model
+
+    def remove(self, model: ModelProgress) -> None:
+        """Remove a waiting model: it starts, or may not start now."""
+        assert model.entry is not None, "it waits"
+        if model.bound_to is None:
+            del self._roaming[bisect_left(self._roaming, model.entry)]
+        else:
+            del self._bound[model.bound_to][model.index]
+        model.entry = None
+
+    def ended(self, model: ModelProgress) -> None:
+        """Note that a visit has ended, before the model's visits are counted anew."""
+        if self._graphs is not None:
+            self._graphs.ended(model)
+
+    def bound(self) -> list[ModelProgress]:
+        """Return the bound models, by index."""
+        return sorted((model for models in self._bound for model in models.values()), key=lambda model: model.index)
+
+    def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[ModelProgress, int]]:
+        """Return the visits that start now, as (model, segment number), and remove their models.
+
+        Pairs are chosen in the order of the models' ranks until no further pair can start. A model takes a segment
+        that no earlier model wanted, if it may, rather than a fresh segment.
+
+        Parameters
+        ----------
+        free : int
+            The set of free segments.
+        fresh : int
+            The free segments that became free, or got a bound model, since the last match.
+        n_busy : int
+            Number of segments with a task in flight.
+        """
+        if self._graphs is not None:
+            return self._match_by_graph(self._graphs, free, fresh, n_busy)
+        pairs: list[tuple[ModelProgress, int]] = []
+        for model in self._by_rank(free):
+            may_start = model.left if model.bound_to is None else 1 << model.bound_to
+            if fits := may_start & free & ~fresh or may_start & fresh:
+                number = self._choose(model, fits)
+                pairs.append((model, number))
+                free &= ~(1 << number)
+                fresh &= free
+                if not free:
+                    break
+        for model, _ in pairs:
+            self.remove(model)
+        return pairs
+
+    def first(self, accepts: Callable[[ModelProgress], bool]) -> ModelProgress | None:
+        """Return the first model by rank that is accepted, whatever its segment."""
+        bound = (model for models in self._bound for model in models.values() if accepts(model))
+        waiting = min(bound, key=_by_visits, default=None)
+        roaming = next((entry[-1] for entry in self._roaming if accepts(entry[-1])), None)
+        if waiting is None or roaming is None:
+            return waiting or roaming
+        return min(waiting, roaming, key=self._rank)
+
+    def start(self, model: ModelProgress) -> int:
+        """Let a model start, on any segment that it may; return the segment's number."""
+        number = self._choose(model, model.left) if model.bound_to is None else model.bound_to
+        self.remove(model)
+        return number
+
+    def _match_by_graph(
+        self, graphs: KnownGraphs, free: int, fresh: int, n_busy: int
+    ) -> list[tuple[ModelProgress, int]]:
+        """Do the same for models that all roam, by their graphs."""
+        pairs: list[tuple[ModelProgress, int]] = []
+        # a segment that was left free because all were busy is no longer fresh, and comes after those that are
+        for number in [*bits(fresh), *bits(free & ~fresh)]:
+            if fitting := list(islice(self._by_rank(1 << number), self._N_COMPARED)):
+                best = self._rank(fitting[0])[:2]
+                n_first = sum(self._rank(model)[:2] == best for model in fitting)
+                model = graphs.pick(number, fitting[:n_first], fitting[n_first:], n_busy + len(pairs))
+                if model is not None:
+                    self.remove(model)
+                    graphs.started(model, number)
+                    pairs.append((model, number))
+        return pairs
+
+    def _by_rank(self, free: int) -> Iterator[ModelProgress]:
+        """Return the roaming models that may start on these segments, and the first bound one of each, by rank."""
+        bound = [min(waiting, key=_by_visits) for number in bits(free) if (waiting := self._bound[number].values())]
+        if not self._roaming:
+            yield from bound  # each of them starts, in the order of the segments
+            return
+        roaming = (entry for entry in self._roaming if entry[-1].left & free)
+        for entry in merge(sorted((*self._rank(model), model) for model in bound), roaming):
+            yield entry[-1]
+
+
+def _by_visits(model: ModelProgress) -> tuple[int, int]:
+    return model.n_visits, model.index
+
+
+#: About how many evaluations of a shard take as long as a visit of it.
+_EVALUATIONS_OF_A_VISIT = 3
+
+
+class Trainers:
+    """The graphs that each trainer of a run has traced, and the trainer that each model is at, its home.
+
+    Trainers have the numbers of their segments; a set of them is an int, as in `ModelProgress`.
+
+    Parameters
+    ----------
+    n_trainers : int
+    models : callable
+        Returns the run's models.
+    costs : MeasuredCosts
+    n_at_once : int or None
+        At how many trainers graphs may be traced for the first visits of models, and during these; None: at all.
+    """
+
+    def __init__(
+        self,
+        n_trainers: int,
+        models: Callable[[], Iterable[ModelProgress]],
+        costs: MeasuredCosts,
+        n_at_once: int | None = None,
+    ):
+        self._models = models
+        self._costs = costs
+        self._n_at_once = n_at_once
+        self._known: list[set[Hashable]] = [set() for _ in range(n_trainers)]
+        self._homes: dict[ModelProgress, int] = {}
+        self._once_s: float | None = None  # the longest time of a start, of building and tracing, in a visit
+
+    def measured(self, once_s: float) -> None:
+        """Add what a visit paid once: for the trainer's start, for building and tracing."""
+        self._once_s = max(self._once_s or 0.0, once_s)
+
+    def early_rank(self, rule: Rotation, model: ModelProgress) -> Rank:
+        """Return a rank by which all models can be compared early, without a later end of the run.
+
+        As by the rule, models that are not measured come first. Then those whose work left is a trainer's share of all
+        work left: the run would wait for them at its end. Then those with the fewest visits: the work of a trainer
+        takes equally long in any order.
+        """
+        is_measured, work, n_visits, index = rule.rank(model)
+        if is_measured:
+            all_left = sum(self._costs.left(other) for other in self._models() if not other.over)
+            if self._costs.left(model) * len(self._known) < all_left:
+                work = float(n_visits)  # the work of the others is negative
+        return is_measured, work, n_visits, index
+
+    def forget(self, number: int) -> None:
+        """Note that a trainer is lost, with its graphs: its models may go to any."""
+        self._known[number].clear()
+        self._homes = {model: home for model, home in self._homes.items() if home != number}
+
+    def next_visit(self, ready: ReadyModels, number: int, n_busy: int) -> ModelProgress | None:
+        """Return the model that now makes its next visit in a trainer without a task, if there is one.
+
+        ``n_busy`` trainers have a task.
+        """
+        is_full = self._n_at_once is not None and n_busy >= self._n_at_once
+        first_visits = is_full and any(m.in_flight and not m.n_visits for m in self._models())
+
+        def may_be_here(model: ModelProgress) -> bool:
+            return _graph(model) in self._known[number] or not is_full or not (first_visits or not model.n_visits)
+
+        following = ready.first(lambda _: True) if is_full else None
+        if following is not None and not following.n_visits and not self._knowing(following):
+            return None  # or later visits would keep all trainers busy, and it would never begin
+        model = ready.first(lambda m: may_be_here(m) and self._is_its_own(m, number))
+        if model is None:
+            is_sooner_here = self._sooner_at(number)
+            model = ready.first(lambda m: may_be_here(m) and is_sooner_here(m))
+        if model is not None:
+            self._homes[model] = number
+            self._known[number].add(_graph(model))
+        return model
+
+    def for_evaluation(self, model: ModelProgress, free: int) -> int | None:
+        """Return the trainer that evaluates a model now, one of those ``free`` of tasks, or None if it has to wait.
+
+        That is one that has the model's graph, its home first. Another one traces the graph only if the model has no
+        home, or if evaluations take longer than that.
+        """
+        home, graph = self._homes.get(model), _graph(model)
+        if home is not None and free & (1 << home):
+            return home
+        at = next((number for number in bits(free) if graph in self._known[number]), None)
+        if at is None and (home is None or self._evaluates_long(model)):
+            at = next(bits(free), None)
+        if at is not None:
+            self._homes.setdefault(model, at)
+            self._known[at].add(graph)
+        return at
+
+    def _evaluates_long(self, model: ModelProgress) -> bool:
+        return self._once_s is not None and self._costs.visit_s(model) > _EVALUATIONS_OF_A_VISIT * self._once_s
+
+    def _is_its_own(self, model: ModelProgress, number: int) -> bool:
+        """Return whether a model is at this trainer, or at none and its graph is known here or nowhere."""
+        home = self._homes.get(model)
+        if home is not None:
+            return home == number
+        graph = _graph(model)
+        return graph in self._known[number] or not any(graph in known for known in self._known)
+
+    def _sooner_at(self, number: int) -> Callable[[ModelProgress], bool]:
+        """Return whether a model is completed sooner here than elsewhere, although its graph may have to be traced."""
+        if self._once_s is None:  # nothing is measured: trace at once what nobody has begun
+            return lambda model: model not in self._homes
+        loads, once_s = self._loads(), self._once_s
+
+        def is_sooner_here(model: ModelProgress) -> bool:
+            there = self._homes.get(model)
+            if there is None:
+                there = min(self._knowing(model), key=loads.__getitem__)
+            more_s = 0.0 if _graph(model) in self._known[number] else once_s
+            return loads[number] + self._costs.left(model) + more_s < loads[there]
+
+        return is_sooner_here
+
+    def _loads(self) -> Sequence[float]:
+        """Return the seconds of work left of each trainer's models; models that are at none go where there is least."""
+        loads = [0.0] * len(self._known)
+        others = []
+        for model in self._models():
+            if model.over:
+                continue
+            home = self._homes.get(model)
+            if home is None:
+                others.append(model)
+            else:
+                loads[home] += self._costs.left(model)
+        for model in others:
+            numbers = self._knowing(model) or range(len(loads))
+            loads[min(numbers, key=loads.__getitem__)] += self._costs.left(model)
+        return loads
+
+    def _knowing(self, model: ModelProgress) -> list[int]:
+        return [number for number, known in enumerate(self._known) if _graph(model) in known]
+
+
+def _graph(model: ModelProgress) -> Hashable:
+    return model.unit if model.graph is None else model.graph
 
 
 class Scheduler:
@@ -438,3 +790,43 @@ class Scheduler:
         if number not in self._in_flight and not self._down & (1 << number):
             self._free |= 1 << number
             self._fresh |= 1 << number
+
+
+def make_scheduler(
+    schedule: str,
+    models: Sequence[ModelWork],
+    segment_rows: Mapping[int, int],
+    recorded: Iterable[Visit] | None = None,
+    n_at_once: int | None = None,
+    any_trainer: bool = False,
+) -> Scheduler:
+    """Make the scheduler of a run, new or resumed.
+
+    Parameters
+    ----------
+    schedule : str
+        A name of `SCHEDULES`, or 'recorded'.
+    models : sequence of ModelWork
+        All units of the run, those that have nothing left too: ``auto`` counts them.
+    segment_rows : mapping of int to int
+        Segment to the rows of its shard; the mapping's order is the rotation's order of segments.
+    recorded : iterable of Visit, optional
+        For 'recorded': the kept visits of a run, in any order. A model makes exactly its recorded visits, up to its
+        ``last_epoch``. One whose record ends within an epoch (it had failed) ends there; one without a record makes
+        none.
+    n_at_once : int, optional
+        How many visits can compute at the same time; None if that is not known.
+    any_trainer : bool
+        Whether the trainer of each segment can hold the rows of all.
+
+    Raises
+    ------
+    InvalidParameter
+        Unknown schedule; no segment; units, indices or visited segments that are twice there or unknown; a record
+        with gaps.
+    """
+    if not segment_rows:
+        raise InvalidParameter("a run needs at least one segment, received none", hint="Pack a table that has rows.")
+    check_works(models, segment_rows)
+    numbers = {segment: number for number, segment in enumerate(segment_rows)}
+    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows, n_at_once, any_trainer)

@@ -9,8 +9,7 @@ from madlib_mop.errors import MopError
 from madlib_mop.models.configuration import Configuration, compile_params_of, fit_params_of
 from madlib_mop.models.parameters.calls import is_int, is_number
 from madlib_mop.models.parameters.literals import CallSpec, canonical, read_keywords, write_value
-from madlib_mop.models.parameters.optimizers import check_optimizer
-from madlib_mop.models.parameters.parser import MAX_COUNT, CompileParams, FitParams
+from madlib_mop.models.parameters.parser import MAX_COUNT, CompileParams, FitParams, check_optimizer
 from madlib_mop.models.parameters.search_grid import Choices, GridChoice, Value, Values, as_range
 from madlib_mop.search.space import Point, SearchSpace
 

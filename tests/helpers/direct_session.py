@@ -11,7 +11,7 @@ from mop_backend.rights import CallerRoles, MixedRoles, caller_roles
 from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.catalog.sessions.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import session_lost

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
+from madlib_mop.models.configuration import hyper_parameters
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"

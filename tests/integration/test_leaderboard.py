@@ -3,7 +3,7 @@
 import pytest
 
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_NAMES, METRIC_STRINGS, METRICS
-from madlib_mop.models.parameters.metric_directions import HIGHER, higher_is_better
+from madlib_mop.models.parameters.parser import HIGHER, higher_is_better
 from tests.helpers.security.attacks import insert, record_run
 
 RUN = 7

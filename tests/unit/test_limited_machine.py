@@ -19,7 +19,7 @@ from madlib_mop.driver import __main__ as driver
 from madlib_mop.driver.columns import rows, spool
 from madlib_mop.driver.inference.trainer import start_settings
 from madlib_mop.driver.running import admission
-from madlib_mop.driver.running.models import RunningModels
+from madlib_mop.driver.running.hopper import RunningModels
 from madlib_mop.driver.session.settings import read_admission, read_settings
 from madlib_mop.engines.base.interface import HERE
 from madlib_mop.engines.postgres import _carriers

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 #: A JSON document of the record; only its reader interprets the content.
 Json = dict[str, Any]
@@ -53,3 +53,17 @@ class Document:
     def as_json(self) -> Json:
         """Return the value for the record."""
         return dataclasses.asdict(self)
+
+
+class Cursor(Protocol):
+    """A cursor that has executed something."""
+
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+
+
+def one_row(cursor: Cursor) -> tuple[Any, ...]:
+    """Return the next row. Raises RuntimeError if there is none, which is a bug in the query."""
+    row = cursor.fetchone()
+    if row is None:
+        raise RuntimeError("a query that always returns a row returned none")
+    return row

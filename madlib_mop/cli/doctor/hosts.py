@@ -9,7 +9,7 @@ import psycopg
 import psycopg2
 from mop_backend.keras_backends import BackendName
 
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.driver.data.host_checks import OPTIONAL, SAME, missing_backends, problems, read_versions

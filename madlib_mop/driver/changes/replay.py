@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.run import Metric, SearchEvent
 from madlib_mop.catalog.rows.states import ChangeSource
 from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
 from madlib_mop.models.changes import Add, Change, Clone, EndAlike, Exploit, Extend, Finish

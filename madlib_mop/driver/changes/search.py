@@ -14,13 +14,11 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import SearchPlan
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow, SearchEvent
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
-from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions
+from madlib_mop.driver.changes.deciders import Decider, Decision, Decisions, TimeLimit, make_time_limit
 from madlib_mop.driver.changes.replay import RecordedSearch
-from madlib_mop.driver.changes.time_limit import TimeLimit, make_time_limit
 from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.changes import Add, Change, EndAlike, Exploit, Extend, Finish, Stop

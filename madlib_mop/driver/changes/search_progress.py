@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow, SearchEvent
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.progress import ProgressReporter, TimeLeft, takes
 from madlib_mop.models.changes import Add, Change, Exploit, Extend, Finish, Stop

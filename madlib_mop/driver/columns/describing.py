@@ -5,7 +5,7 @@ from typing import Any
 from madlib_mop.columns.preprocessors.description import describe
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import INPUT
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter

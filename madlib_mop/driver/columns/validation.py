@@ -14,7 +14,7 @@ from madlib_mop.driver.columns.rows import read_rows
 from madlib_mop.driver.columns.source import read_source
 from madlib_mop.driver.columns.writing import check_kept, prepare, write_columns
 from madlib_mop.driver.data.decoders import FileDecoder
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter
 

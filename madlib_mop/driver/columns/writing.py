@@ -20,7 +20,7 @@ from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.data.engine import engine_of
-from madlib_mop.driver.data.summaries import CHECKS
+from madlib_mop.driver.data.packed import CHECKS
 from madlib_mop.driver.packing.dropping import PackedDrop, if_there
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, SummaryRow, comment_on, create_summary

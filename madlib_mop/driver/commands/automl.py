@@ -3,7 +3,7 @@
 from madlib_mop.catalog.names import statement
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.planning.search import plan_search
-from madlib_mop.driver.running.whole_runs import train
+from madlib_mop.driver.running.driving import train
 from madlib_mop.driver.session.call import Call
 from madlib_mop.search import HyperbandParams, hyperband_rounds
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
 from madlib_mop.driver.data.custom_functions import custom_names
-from madlib_mop.driver.data.selection_tables import (
+from madlib_mop.driver.data.library_tables import (
     create_selection,
     fill_selection,
     read_arch_table_name,

@@ -37,7 +37,7 @@ from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_rows
-from madlib_mop.driver.session.rights import is_own
+from madlib_mop.driver.session.relations import is_own
 from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 from madlib_mop.explaining.columns import ColumnElements, Inputs
 from madlib_mop.explaining.dependence import ColumnValue, chosen_rows

@@ -3,7 +3,7 @@
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.planning.plan import RunPlan, complete_plan, find_output, read_frequency, read_inputs
 from madlib_mop.driver.planning.selection import read_one, read_selection
-from madlib_mop.driver.running.whole_runs import train
+from madlib_mop.driver.running.driving import train
 from madlib_mop.driver.session.call import Call
 
 

@@ -15,18 +15,14 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.state_slots import sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
-from madlib_mop.driver.data.packed import new_segments
-from madlib_mop.driver.data.remote_shards import check_versions
+from madlib_mop.driver.data.packed import check_versions, new_segments
 from madlib_mop.driver.outputs.earlier_runs import newer_run
-from madlib_mop.driver.outputs.reserved_names import reserve_outputs
-from madlib_mop.driver.outputs.tables import check_some_trained, find_models
+from madlib_mop.driver.outputs.tables import check_some_trained, find_models, reserve_outputs
 from madlib_mop.driver.outputs.writers import check_outputs, has_outputs, outputs_of
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.planning.run_data import check_tables
-from madlib_mop.driver.running.driving import become_driver
-from madlib_mop.driver.running.whole_runs import finish_run, train
-from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.driver.running.driving import become_driver, finish_run, train
+from madlib_mop.driver.session.call import Call, find_run, open_record
 from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.engines.sessions.ending import end_forcibly, end_old_writers, sweep
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady, Unsupported

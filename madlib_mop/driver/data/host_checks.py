@@ -7,7 +7,7 @@ from mop_backend.keras_backends import OTHERS
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop import __version__
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.engines.hosts.connections import HostLogin, clock_offset_s, reason
 from madlib_mop.engines.hosts.versions import other_version
 from madlib_mop.errors import NotReady

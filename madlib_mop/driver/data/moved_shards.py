@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.packed import PackedData, ShardAccess
+from madlib_mop.catalog.rows.plan import PackedData, ShardAccess
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.engine import engine_of_table
-from madlib_mop.driver.data.remote_shards import check_reachable
+from madlib_mop.driver.data.packed import check_reachable
 from madlib_mop.driver.session.call import Call
 from madlib_mop.engines.base.interface import ShardPlace
 from madlib_mop.errors import InvalidParameter

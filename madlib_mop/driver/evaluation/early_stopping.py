@@ -1,6 +1,6 @@
 """Early stopping in a run: decided after each computation of metrics, and recorded before it takes effect.
 
-`planning.early_stopping` plans it. A decision is a function of the recorded metrics
+`planning.selection` plans it. A decision is a function of the recorded metrics
 (`models.parameters.early_stopping`). The state of a model's best iteration is a second state of the model: a copy of
 its newest one, in the run's slots, with a version below 0, which no visit writes. At the model's end, its row
 references that state as its newest. Called by the hopper and by model averaging.
@@ -13,8 +13,7 @@ from dataclasses import replace
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState
-from madlib_mop.catalog.rows.of_run import Metric
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key

@@ -1,22 +1,254 @@
-"""Evaluations of a run: requests them from the scheduler when metrics are due, collects them, and writes the
-metrics."""
+"""Evaluations of a run: requests them from the scheduler when metrics are due, collects the sums of shards, and writes
+the metrics.
 
+A metric's value is computed from its sums (``trainer/backends/base/metric_sums.py``). Means have a total and a count,
+so their value is computed here, without NumPy; a trainer computes the other metrics. The order of addition determines
+the last bit, so sums are always added in the order of the shards' numbers.
+"""
+
+import base64
+import sys
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from operator import add as plus
 from typing import Protocol
 
-from mop_backend.messages import ComputeMetrics, Evaluate, Evaluated, MetricsComputed
+from mop_backend.messages import (
+    ComputeMetrics,
+    Evaluate,
+    Evaluated,
+    EvaluatedShard,
+    EvaluationFigures,
+    MetricsComputed,
+    MetricTotals,
+    MetricValues,
+    ShardName,
+)
 
+from madlib_mop import schedule
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import Plan
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import EvaluationRow, Metric, RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, Shard, evaluation_task, is_due
+from madlib_mop.errors import MopError
 from madlib_mop.schedule import Evaluation, Unit
+
+
+@dataclass(frozen=True)
+class MetricSums:
+    """The sums of one model's loss and metrics over some rows.
+
+    Attributes
+    ----------
+    layout : tuple of (str, int, bool)
+        For each metric its name, its number of sums, and whether they are a total and a count; the loss comes first.
+    sums : array of float
+    """
+
+    layout: tuple[tuple[str, int, bool], ...]
+    sums: "array[float]" = field(repr=False)
+
+    @property
+    def all_means(self) -> bool:
+        """Whether all metrics are means."""
+        return all(known for _, _, known in self.layout)
+
+    def means(self) -> dict[str, float]:
+        """Return the values of those metrics that are means, by name."""
+        values, start = {}, 0
+        for name, size, is_mean in self.layout:
+            if is_mean:
+                total, count = self.sums[start : start + 2]
+                values[name] = total / count if count else 0.0
+            start += size
+        return values
+
+    def as_request(self) -> MetricTotals:
+        """Return the sums in the form of a request to a trainer."""
+        return MetricTotals(self.layout, base64.b64encode(_swapped(self.sums)).decode())
+
+
+def add(evaluated: Iterable[MetricTotals]) -> MetricSums:
+    """Add up the sums of several evaluations of one model, in their order."""
+    layout, sums = None, array("d")
+    for totals in evaluated:
+        values = array("d", base64.b64decode(totals.data))
+        values = array("d", _swapped(values)) if sys.byteorder == "big" else values
+        if layout is None:
+            layout, sums = totals.layout, values
+        elif layout != totals.layout:
+            raise MopError("the shards of a model have different metrics; please report it")
+        else:
+            sums = array("d", map(plus, sums, values))
+    if layout is None:
+        raise MopError("there are no evaluations to add up")
+    return MetricSums(layout, sums)
+
+
+def _swapped(sums: "array[float]") -> bytes:
+    """Return the bytes of sums, little-endian."""
+    if sys.byteorder == "big":
+        sums = array("d", sums)
+        sums.byteswap()
+    return sums.tobytes()
+
+
+#: A data set and the number of its segment.
+Shard = tuple[str, int]
+
+
+def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
+    """Return whether metrics are computed after an epoch: every ``frequency`` iterations, if set, and after the last
+    one."""
+    return epoch == last_epoch or (frequency is not None and (epoch - first_epoch + 1) % frequency == 0)
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """The payload of an evaluation in the scheduler.
+
+    Attributes
+    ----------
+    mst_keys : tuple of int
+        Its models: all or some of its unit's.
+    shards : tuple of (str, int)
+        What one segment evaluates them on, in this order.
+    epoch : int
+    computes_results : bool
+        No shard is evaluated; the metrics' values are computed from the sums of all shards. ``shards`` has one, whose
+        rows have the model's shapes.
+    """
+
+    mst_keys: tuple[int, ...]
+    shards: tuple[Shard, ...]
+    epoch: int
+    computes_results: bool = False
+
+    def names(self) -> tuple[ShardName, ...]:
+        """Return the shards as a writer names them."""
+        return tuple(ShardName(data_set, number) for data_set, number in self.shards)
+
+
+def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
+    """Return the payload of an evaluation in the scheduler."""
+    assert isinstance(evaluation.payload, EvaluationTask), "only the driver requests evaluations"
+    return evaluation.payload
+
+
+class EpochMetrics:
+    """Collects the evaluations of one model after one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+    shards : iterable of (str, int)
+        The expected data sets and their segments.
+    """
+
+    def __init__(self, epoch: int, shards: Iterable[Shard]):
+        self.epoch = epoch
+        self._left = set(shards)
+        self._parts: dict[str, dict[int, MetricTotals]] = {}
+        self._sums: dict[str, MetricSums] = {}
+        self._values: dict[str, dict[str, float]] | None = None
+        self._work_s = 0.0
+        self._evaluations: list[tuple[int, EvaluatedShard, EvaluationFigures]] = []
+
+    def add(self, segment: int, evaluated: EvaluatedShard, figures: EvaluationFigures, seconds: float) -> bool:
+        """Add one evaluation's sums; return True if it was the last.
+
+        A second evaluation of the same shard is ignored: a command can stop a model and resume it while it is
+        evaluated.
+
+        Parameters
+        ----------
+        segment : int
+            The segment that evaluated.
+        evaluated : EvaluatedShard
+        figures : EvaluationFigures
+            The model's.
+        seconds : float
+            Its duration.
+        """
+        data_set, number = evaluated.shard.data_set, evaluated.shard.segment_id
+        if (data_set, number) not in self._left:
+            return False
+        self._left.remove((data_set, number))
+        self._work_s += seconds
+        self._evaluations.append((segment, evaluated, figures))
+        self._parts.setdefault(data_set, {})[number] = figures.sums
+        if self._left:
+            return False
+        # sorted by shard: the order of arrival must not affect the result
+        for data_set, parts in sorted(self._parts.items()):
+            self._sums[data_set] = add(parts[shard] for shard in sorted(parts))
+        self._parts.clear()
+        if all(sums.all_means for sums in self._sums.values()):
+            self._values = {data_set: sums.means() for data_set, sums in self._sums.items()}
+        return True
+
+    @property
+    def awaits_shards(self) -> bool:
+        """Whether evaluations of shards are missing."""
+        return bool(self._left)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the metrics' values are known after all evaluations; else a trainer computes them."""
+        return self._values is not None
+
+    def sums(self) -> dict[str, MetricTotals]:
+        """Return the sums over all rows, by data set, in the form of a trainer's request."""
+        return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
+
+    def set_results(self, results: Mapping[str, MetricValues], seconds: float) -> None:
+        """Store a trainer's results computed from `sums`: loss and metrics by data set."""
+        self._work_s += seconds
+        self._values = {
+            data_set: {"loss": found.loss, **found.metrics} for data_set, found in sorted(results.items())
+        }
+
+    def evaluations(self, run_id: int, mst_key: int) -> list[EvaluationRow]:
+        """Return the evaluations as rows."""
+        return [
+            EvaluationRow(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=self.epoch,
+                data_set=evaluated.shard.data_set,
+                shard=evaluated.shard.segment_id,
+                segment_id=segment,
+                started_at=datetime.fromtimestamp(evaluated.started_at, UTC),
+                ended_at=datetime.fromtimestamp(evaluated.ended_at, UTC),
+                n_rows=figures.n_rows,
+                loss=figures.loss,
+                timing=figures.timing,
+            )
+            for segment, evaluated, figures in self._evaluations
+        ]
+
+    def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[Metric]:
+        """Return the metrics as rows: the values over all rows of each data set."""
+        return [
+            Metric(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=self.epoch,
+                data_set=data_set,
+                ordinal=ordinal,
+                name=name,
+                value=value,
+                elapsed_s=elapsed_s,
+                work_s=self._work_s,
+            )
+            for data_set, values in (self._values or {}).items()
+            for ordinal, (name, value) in enumerate(values.items())
+        ]
 
 
 class EvaluationQueue(Protocol):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import PastConfiguration
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
 from madlib_mop.models.keras_layers import Node

@@ -9,7 +9,7 @@ from madlib_mop.driver.imports.reading import ImportedFile, read_file
 from madlib_mop.driver.imports.signed import Meaning, meaning_of
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, losses_of
 from madlib_mop.driver.inference.registered import document_of
-from madlib_mop.driver.planning.label_fit import check_single_values
+from madlib_mop.driver.planning.data_fit import check_single_values
 from madlib_mop.driver.registry.registering import add_version, check_model, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession

@@ -25,7 +25,7 @@ from madlib_mop.driver.inference.measured import MeasuredTarget, counts_of_class
 from madlib_mop.driver.inference.packed_rows import MAX_BYTES, PredictedBuffer, PredictedTable, collect_predictions
 from madlib_mop.driver.inference.trainer import LocalProcess, TrainerLate, start_settings
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.rights import is_own
+from madlib_mop.driver.session.relations import is_own
 from madlib_mop.errors import InvalidParameter, MopError
 
 #: The name of what is trained, in messages and results.

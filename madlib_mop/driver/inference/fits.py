@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.data.packed import PackedTable
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import PackedTable, read_preprocessor_row
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter

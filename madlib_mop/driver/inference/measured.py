@@ -12,7 +12,7 @@ from madlib_mop.columns.encoding.targets import Predictions, Targets
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.transforms.scaling import NumberFit
-from madlib_mop.driver.data.summaries import class_counts, read_summary
+from madlib_mop.driver.data.packed import class_counts, read_summary
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.packed_rows import PredictedTable, ragged

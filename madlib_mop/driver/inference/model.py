@@ -12,7 +12,7 @@ from mop_backend.held_out import HeldOut
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import read_preprocessor_row
 from madlib_mop.driver.data.weights import NO_DIGEST, check_weights, recorded_digest
 from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession

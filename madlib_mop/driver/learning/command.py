@@ -22,7 +22,7 @@ from madlib_mop.certainty.measures import Measure
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.data.summaries import CHECKS, columns_to_check, read_summary
+from madlib_mop.driver.data.packed import CHECKS, columns_to_check, read_summary
 from madlib_mop.driver.inference.boosting import GRADIENT_BOOSTING
 from madlib_mop.driver.inference.labelled_rows import find_labelled
 from madlib_mop.driver.inference.measured import ClassOutput, counts_of_classes, measured_outputs, measured_targets
@@ -38,10 +38,9 @@ from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_o
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
-from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.call import Call, open_record
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.opening import open_record
-from madlib_mop.driver.session.rights import check_own_schema
+from madlib_mop.driver.session.relations import check_own_schema
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose
 

@@ -9,9 +9,15 @@ from madlib_mop.certainty.balance import imbalance
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
-from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS, add_architecture, create_architectures
+from madlib_mop.driver.data.library_tables import (
+    ARCHITECTURE_COLUMNS,
+    add_architecture,
+    create_architectures,
+    create_selection,
+    fill_selection,
+    write_selection_summary,
+)
 from madlib_mop.driver.data.packed import read_packed_table
-from madlib_mop.driver.data.selection_tables import create_selection, fill_selection, write_selection_summary
 from madlib_mop.driver.inference.described import describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture

@@ -6,12 +6,16 @@ from typing import Any
 from madlib_mop import __version__
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.plan import OutputSummary
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow
 from madlib_mop.driver.data.weights import DIGEST, digest_of
-from madlib_mop.driver.outputs.figures import shown_frequency, shows_only_last
-from madlib_mop.driver.outputs.hopper import preprocessor_columns, preprocessor_values, weights_to_write
+from madlib_mop.driver.outputs.hopper import (
+    preprocessor_columns,
+    preprocessor_values,
+    shown_frequency,
+    shows_only_last,
+    weights_to_write,
+)
 from madlib_mop.driver.outputs.tables import QUALIFIED, Columns, insert_row, qualified_names
 from madlib_mop.driver.session.caller import CallerSession
 

@@ -9,8 +9,8 @@ from typing import Any
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import COLUMNS as PREPROCESSOR_COLUMNS
+from madlib_mop.driver.data.packed import read_preprocessor_row
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.outputs.hopper import (
     INFO,

@@ -13,15 +13,16 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.outputs import averaging, hopper
 from madlib_mop.driver.outputs.earlier_runs import has_models_of
-from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.outputs.tables import (
     MODEL_TABLES,
+    SELECTION_SUFFIXES,
     SELECTION_TABLES,
     check_columns,
     check_droppable,
     check_some_trained,
     create_table,
     drop_replaced,
+    selection_relation,
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import exist_already

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.driver.data.summaries import PackedSummary, names_of, preprocessor_digest, read_summary
+from madlib_mop.driver.data.packed import PackedSummary, names_of, preprocessor_digest, read_summary
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
@@ -85,7 +85,7 @@ class PackedDrop:
     """
 
     def __init__(self, call: Call, found: PackedSet, what: str):
-        from madlib_mop.driver.session.opening import open_record  # imports SQLAlchemy, which most calls do not need
+        from madlib_mop.driver.session.call import open_record  # imports SQLAlchemy, which most calls do not need
 
         self._call, self._found, self._what = call, found, what
         self._record = open_record(call.info)

@@ -16,10 +16,8 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import SegmentRow
-from madlib_mop.catalog.rows.plan import FusedPlan, PolicyPlan, SamplePlan, SearchPlan, query_of_policy
-from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.plan import FusedPlan, PolicyPlan, PreprocessorRow, SamplePlan, SearchPlan, query_of_policy
+from madlib_mop.catalog.rows.run import RunRow, SegmentRow
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.earlier_runs import EarlierRuns

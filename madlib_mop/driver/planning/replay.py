@@ -5,16 +5,14 @@ from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import VisitRow
 from madlib_mop.catalog.rows.plan import FusedPlan, OutputName
-from madlib_mop.catalog.rows.run import RunRow
-from madlib_mop.driver.data.remote_shards import check_versions
+from madlib_mop.catalog.rows.run import RunRow, VisitRow
+from madlib_mop.driver.data.packed import check_versions
 from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.plan import RunPlan
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
-from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.opening import find_run
+from madlib_mop.driver.session.call import Call, find_run
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bulk import AVERAGING

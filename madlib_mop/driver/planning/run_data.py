@@ -9,13 +9,10 @@ from typing import Any
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.of_run import SAMPLE, SegmentRow
-from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, SamplePlan
-from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, PreprocessorRow, SamplePlan
+from madlib_mop.catalog.rows.run import SAMPLE, RunRow, SegmentRow
 from madlib_mop.driver.data.gpus import require_gpus
-from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
-from madlib_mop.driver.data.preprocessors import read_preprocessor_row
+from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table, read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import not_committed

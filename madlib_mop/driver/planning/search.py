@@ -10,12 +10,11 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import GivenConfiguration, OutputName, PastConfiguration, SearchPlan
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
-from madlib_mop.driver.data.selection_tables import stored_name
+from madlib_mop.driver.data.library_tables import stored_name
 from madlib_mop.driver.experience.configurations import PastConfigurations, past_trials
 from madlib_mop.driver.experience.runs import find_past, names_of_runs
 from madlib_mop.driver.outputs.hopper import SUFFIXES
-from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES
-from madlib_mop.driver.outputs.tables import SELECTION_TABLES, if_there
+from madlib_mop.driver.outputs.tables import SELECTION_SUFFIXES, SELECTION_TABLES, if_there
 from madlib_mop.driver.planning.plan import RunPlan, choose_seed, complete_plan, find_output, read_inputs
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.planning.selection import (

@@ -13,7 +13,7 @@ from madlib_mop.driver.registry.registering import check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.metric_directions import higher_is_better
+from madlib_mop.models.parameters.parser import higher_is_better
 
 _CHANGE = (
     "INSERT INTO madlib_mop.registry_change (change, name, alias, version, reason, details)"

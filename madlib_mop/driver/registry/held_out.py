@@ -17,7 +17,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.outputs.tables import QUALIFIED
 from madlib_mop.driver.registry.findings import of_output
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.rights import is_own
+from madlib_mop.driver.session.relations import is_own
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported
 
 _WHAT = "held_out"

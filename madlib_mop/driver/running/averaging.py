@@ -26,10 +26,8 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.state_slots import StateKey, StateSlots, StoredState, best_states, existing_slots, newest_states
 from madlib_mop.driver.changes.deciders import Decider, Decisions
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
-from madlib_mop.driver.evaluation.evaluations import Evaluations
-from madlib_mop.driver.evaluation.metrics import evaluation_task
-from madlib_mop.driver.running.loop import InFlight, RunLoop
-from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
+from madlib_mop.driver.evaluation.evaluations import Evaluations, evaluation_task
+from madlib_mop.driver.running.loop import InFlight, RetryDecision, RunLoop, Task, place_of
 from madlib_mop.driver.running.segments import Segments
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import from_dict

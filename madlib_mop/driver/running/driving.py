@@ -1,45 +1,107 @@
-"""Drives a run from its current state to its end: takes its lock, opens its segments, trains, and cleans up."""
+"""A call that is a run: plans and records it, reserves its output tables' names, drives it to its end, writes them.
 
+`drive` takes a run from its current state to its end: it takes the run's lock, opens its segments, trains, and cleans
+up. Called by the commands that train, resume or replay.
+"""
+
+import json
 import os
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
+import psycopg2
 import psycopg2.errors
 from mop_backend.frames import PeerGone
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from madlib_mop.calls import find_function, recorded_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
-from madlib_mop.driver.changes.deciders import Decider, Deciders
+from madlib_mop.driver.changes.deciders import Decider, Deciders, make_time_limit
 from madlib_mop.driver.changes.replay import RepeatedCommands
-from madlib_mop.driver.changes.time_limit import make_time_limit
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
-from madlib_mop.driver.estimates.expected import expected_time
+from madlib_mop.driver.estimates.estimate import expected_time
+from madlib_mop.driver.outputs.tables import keep_when_prepared, reserve_outputs, telling_how_to_resume
+from madlib_mop.driver.outputs.writers import outputs_of, write_outputs
+from madlib_mop.driver.planning.plan import RunPlan, add_run
+from madlib_mop.driver.planning.replay import recorded_visits
 from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.driver.running.segment_sessions import SegmentSessions
 from madlib_mop.driver.running.segments import Segments
-from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.call import Call, open_record, reopened
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import record_failed
-from madlib_mop.driver.session.opening import reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
-from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.ending import clean, end_old_writers, end_run, left_of, sweep
-from madlib_mop.engines.sessions.login import RunLogin, create_login
-from madlib_mop.engines.sessions.options import options_of
+from madlib_mop.engines.sessions.login import Access, RunLogin, create_login, options_of
 from madlib_mop.errors import Cancelled, MopError, NotReady
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 from madlib_mop.schedule.bulk import AVERAGING
+
+_WRITE = "SELECT madlib_mop_internal.log_line(%s)"
+
+
+@contextmanager
+def logged(record: Record, run: RunRow) -> Iterator[None]:
+    """Write the lines of a run before and after a block that trains it and writes its output tables.
+
+    Parameters
+    ----------
+    record : Record
+    run : RunRow
+        As it is before the block. If an earlier driver has begun it, it is resumed.
+    """
+    is_new = run.asked_at is None and run.admitted_at is None and not run.training_s
+    _write(record, line(run, "started" if is_new else "resumed"))
+    try:
+        yield
+    finally:
+        with sigterm_delayed(), suppress(psycopg2.Error, DBAPIError):  # the server may be gone
+            ended = record.run(run.run_id)
+            if ended is not None:
+                _write(record, line(ended, "ended"))
+
+
+def line(run: RunRow, what: str) -> str:
+    """Return a line about a run.
+
+    Names are JSON strings in ASCII. So a name with a line break or a control character cannot forge another line.
+
+    Parameters
+    ----------
+    run : RunRow
+    what : str
+        ``started``, ``resumed`` or ``ended``.
+
+    Returns
+    -------
+    str
+        ``madlib_mop: run 7 ended kind=... owner="..." output="..." state=... seconds=...``; the seconds are those of
+        all its drivers.
+    """
+    owner, output = _quoted(run.owner), _quoted(run.model_output_table)
+    values = f"kind={run.kind} owner={owner} output={output} state={run.state} seconds={run.training_s:.3f}"
+    return f"madlib_mop: run {run.run_id} {what} {values}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name).replace("\x7f", "\\u007f")  # defence: names-in-the-log = f'"{name}"'
+
+
+def _write(record: Record, text: str) -> None:
+    record.execute(_WRITE, [text])
+
 
 _LOCK_WITHIN_S = 10.0
 _SWEPT_WITHIN_S = 1.0
@@ -258,3 +320,45 @@ def _write_times(record: Record, run: RunRow, efficiency: Efficiency) -> None:
             lower_bound_s=(run.lower_bound_s or 0.0) + efficiency.lower_bound_s,
             idle_share=efficiency.idle_share,
         )
+
+
+def train(call: Call, plan_it: Callable[[Call, Record], RunPlan]) -> None:
+    """Plan and record a run, train its models, and write its output tables.
+
+    If a driver of this call was killed, this one continues its run.
+    """
+    record = open_record(call.info)
+    if call.continue_run is None:
+        run_id = _begin(call, record, plan_it(call, record))
+    else:
+        run_id = call.continue_run
+        run = record.known_run(run_id)
+        reserve_outputs(call.session, record, run, outputs_of(run.schedule).SUFFIXES)
+    finish_run(call, record, run_id)
+
+
+def _begin(call: Call, record: Record, plan: RunPlan) -> int:
+    """Record a planned run with the call's arguments, and reserve its output tables' names; return its run_id."""
+    reserve_outputs(call.session, record, plan.run, outputs_of(plan.run.schedule).SUFFIXES)
+    run = replace(plan.run, caller_pid=call.info.pid)
+    if run.kind != "replay":  # a replay has the arguments of the original run
+        run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
+    return add_run(record, replace(plan, run=run))
+
+
+def finish_run(call: Call, record: Record, run_id: int) -> None:
+    """Train a run's models, if not trained yet, and write its output tables.
+
+    If a driver was killed while it wrote these, the backend has rolled them back.
+    """
+    run, models = record.known_run(run_id), None
+    recorded = None if run.state.is_trained else recorded_visits(record, run)
+    with logged(record, run):
+        if not run.state.is_trained:
+            models = drive(call, record, run_id, recorded)
+        else:
+            call.session.run_started(run_id)  # this driver, too, may be killed
+            record.set_end_if_unknown(run_id)
+        with telling_how_to_resume(run):
+            write_outputs(call.session, record, run_id, models)
+            keep_when_prepared(call.session, record)

@@ -7,11 +7,10 @@ from math import inf, isfinite, isnan
 from typing import Protocol
 
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import Metric, RunRow, SearchEvent
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.models.parameters.metric_directions import higher_is_better
+from madlib_mop.models.parameters.parser import higher_is_better
 
 
 @dataclass(frozen=True)

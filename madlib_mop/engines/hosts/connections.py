@@ -12,7 +12,7 @@ import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.catalog.sessions import passwords
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.sessions.reasons import plain_reason

@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.engines.base.interface import Segment
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, read_login, reason
 from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady

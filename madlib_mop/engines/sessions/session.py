@@ -14,7 +14,7 @@ import psycopg2
 from mop_backend.frames import Header
 from psycopg2 import extensions
 
-from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.catalog.sessions.lost_segments import lost_at_segment
 from madlib_mop.engines.sessions.reasons import without_prefix
 from madlib_mop.errors import read_server_error

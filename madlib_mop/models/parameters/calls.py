@@ -1,13 +1,186 @@
-"""Checks names and calls of Keras' classes against the tables of `keras_names`; used by the parser of parameters."""
+"""Checks names and calls of Keras' classes against the tables of `keras_names`, and their arguments against the limits
+of Keras' constructors and first steps; used by the parser of parameters.
+
+Planning has no Keras, so the limits are written out here. A test compares them with the installed Keras: what passes
+makes an object of Keras (tests/unit/models/test_limits.py).
+"""
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, METRICS, REQUIRED
-from madlib_mop.models.parameters.limits import check_name, within_limits
+from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, DTYPES, METRICS, REQUIRED
 from madlib_mop.models.parameters.literals import CallSpec, read_value, shorten
+
+#: Names that TensorFlow takes for scopes: of layers, losses and schedules. Keras refuses a slash.
+NAME = re.compile(r"[A-Za-z0-9_.\\>-]+")
+#: Names of models and optimizers, whose scopes are in no other scope.
+ROOT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\>-]*")
+
+_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+_REDUCTIONS = ("sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none")
+_AVERAGES = ("micro", "macro", "weighted")
+_AGGREGATIONS = ("uniform_average", "variance_weighted_average")
+_CURVES = ("pr", "PR", "roc", "ROC", "prgain", "PRGAIN")
+_SUMMATIONS = ("interpolation", "Interpolation", "minoring", "Minoring", "majoring", "Majoring")
+#: Whole numbers that Keras takes only as floats, by class.
+_FLOATS = {"SGD": ("momentum",), "F1Score": ("threshold",), "FBetaScore": ("beta", "threshold")}
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """Which values of an argument Keras takes.
+
+    Attributes
+    ----------
+    words : str
+        After "must be".
+    holds : callable
+        Gets a value of the argument's kind that is not None, and all arguments.
+    """
+
+    words: str
+    holds: Callable[[Any, Mapping[str, Any]], bool]
+
+
+def _least(low: float) -> _Limit:
+    return _Limit(f"{low} or more", lambda value, _: value >= low)
+
+
+def _one_of(names: tuple[str, ...]) -> _Limit:
+    return _Limit(f"one of {', '.join(names)}", lambda value, _: value in names)
+
+
+_SHARE = _Limit("between 0 and 1", lambda value, _: 0 <= value <= 1)
+_THRESHOLDS = _Limit(
+    "between 0 and 1", lambda value, _: all(0 <= one <= 1 for one in (value if isinstance(value, list) else [value]))
+)
+_CLASS_IDS = _Limit(
+    "a list of class indices, each below the number of classes",
+    lambda value, given: isinstance(value, list)
+    and bool(value)
+    and all(isinstance(one, int) and 0 <= one < given.get("num_classes", 2) for one in value),
+)
+_NOT_POSITIVE = _Limit("0 or less", lambda value, _: value <= 0)
+
+#: Limits of every class that has the argument.
+_OF_ALL: Mapping[str, _Limit] = {
+    "gradient_accumulation_steps": _Limit("a whole number of 2 or more", lambda value, _: value == 0 or value >= 2),
+    "ema_momentum": _Limit("between 0 and 1", lambda value, given: not given.get("use_ema") or 0 <= value <= 1),
+    "ema_overwrite_frequency": _Limit(
+        "a whole number of 1 or more", lambda value, given: not given.get("use_ema") or value == 0 or value >= 1
+    ),
+    "recall": _SHARE,
+    "precision": _SHARE,
+    "sensitivity": _SHARE,
+    "specificity": _SHARE,
+    "num_thresholds": _least(1),
+    "num_classes": _least(1),
+    "k": _least(1),
+    "top_k": _least(1),
+    "thresholds": _THRESHOLDS,
+    "target_class_ids": _CLASS_IDS,
+    "num_regressors": _least(0),
+    "class_aggregation": _one_of(_AGGREGATIONS),
+    "average": _one_of(_AVERAGES),
+    "curve": _one_of(_CURVES),
+    "summation_method": _one_of(_SUMMATIONS),
+    "reduction": _one_of(_REDUCTIONS),
+    "dtype": _Limit("a type of Keras, such as 'float32'", lambda value, _: value in DTYPES),
+    "q": _Limit("above 0 and below 1", lambda value, _: 0 < value < 1),
+    "exclude_layers": _Limit(
+        "a list of texts",
+        lambda value, _: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    ),
+    "axis": _Limit(
+        "a whole number or a list of whole numbers",
+        lambda value, _: all(type(one) is int for one in (value if isinstance(value, list) else [value])),
+    ),
+}
+#: Limits of some classes.
+_OF_CLASS: Mapping[tuple[str, str], _Limit] = {
+    ("SGD", "momentum"): _SHARE,
+    ("Lion", "beta_1"): _Limit("above 0, and at most 1", lambda value, _: 0 < value <= 1),
+    ("Ftrl", "initial_accumulator_value"): _least(0),
+    ("Ftrl", "learning_rate_power"): _NOT_POSITIVE,
+    ("Ftrl", "l1_regularization_strength"): _least(0),
+    ("Ftrl", "l2_regularization_strength"): _least(0),
+    ("Ftrl", "l2_shrinkage_regularization_strength"): _least(0),
+    ("AUC", "num_thresholds"): _Limit(
+        "2 or more", lambda value, given: given.get("thresholds") is not None or value >= 2
+    ),
+    ("AUC", "thresholds"): _Limit(
+        "a list of numbers between 0 and 1",
+        lambda value, _: isinstance(value, list) and all(0 <= one <= 1 for one in value),
+    ),
+    ("AUC", "num_labels"): _Limit(
+        "a whole number of 1 or more, and omitted without multi_label=True",
+        lambda value, given: value == 0 or (value > 0 and bool(given.get("multi_label"))),
+    ),
+    ("F1Score", "threshold"): _Limit("above 0, and at most 1", lambda value, _: 0 < value <= 1),
+    ("FBetaScore", "threshold"): _Limit("above 0, and at most 1", lambda value, _: 0 < value <= 1),
+    ("FBetaScore", "beta"): _Limit("above 0", lambda value, _: value > 0),
+    ("ReduceLROnPlateau", "factor"): _Limit("below 1", lambda value, _: value < 1),
+}
+#: Arguments that may not be None, though others of their name may.
+_NEVER_NONE = {"AdamW": ("weight_decay",)}
+
+
+def within_limits(name: str, kwargs: dict[str, Any], what: str) -> dict[str, Any]:
+    """Check the arguments of a class, whose kinds are right, and return them as Keras takes them.
+
+    Parameters
+    ----------
+    name : str
+        Of the class.
+    kwargs : dict
+    what : str
+        The beginning of messages.
+
+    Returns
+    -------
+    dict
+        With floats in place of whole numbers, where Keras takes floats only.
+
+    Raises
+    ------
+    InvalidParameter
+        For a value that Keras does not take.
+    """
+    for argument in _NEVER_NONE.get(name, ()):
+        if argument in kwargs and kwargs[argument] is None:
+            raise InvalidParameter(f"{what}: {argument} of {name} must be a number. Received: None")
+    for argument, value in kwargs.items():
+        limit = _OF_CLASS.get((name, argument)) or _OF_ALL.get(argument)
+        if value is None or limit is None:
+            continue
+        if not limit.holds(value, kwargs):
+            raise InvalidParameter(
+                f"{what}: {argument} of {name} must be {limit.words}. Received: {argument}={shorten(value)}"
+            )
+    clips = [argument for argument in _CLIPS if kwargs.get(argument) is not None]
+    if len(clips) > 1:
+        raise InvalidParameter(
+            f"{what}: {name} takes only one of {', '.join(_CLIPS)}. Received: {' and '.join(clips)}",
+            hint="Keep one of them.",
+        )
+    for argument in _FLOATS.get(name, ()):
+        if isinstance(kwargs.get(argument), int):
+            kwargs = {**kwargs, argument: float(kwargs[argument])}
+    return kwargs
+
+
+def check_name(name: Any, what: str) -> None:
+    """Raise InvalidParameter if TensorFlow does not take a name in all scopes; None is one that Keras chooses."""
+    if isinstance(name, str) and not ROOT_NAME.fullmatch(name):
+        raise InvalidParameter(
+            f"{what} must begin with an ASCII letter, a digit or a point, and consist of these and _ \\ > -."
+            f" Received: {shorten(name)}"
+        )
+
 
 _KIND_WORDS = {
     "bool": "True or False",

@@ -1,7 +1,12 @@
-"""The parser of compile and fit parameters: texts in, frozen dataclasses out; used by the driver and by trainers."""
+"""The parser of compile and fit parameters: texts in, frozen dataclasses out; used by the driver and by trainers.
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+Losses, metrics and the optimizer are checked here, including spellings of Keras 2.
+"""
+
+import re
+import string
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madlib_mop.errors import InvalidParameter, is_missing, not_whole
@@ -9,6 +14,7 @@ from madlib_mop.models.parameters.calls import (
     as_spec,
     check_call,
     check_kind,
+    find_name,
     is_int,
     is_number,
     suggestion,
@@ -16,10 +22,295 @@ from madlib_mop.models.parameters.calls import (
 )
 from madlib_mop.models.parameters.class_weights import BALANCED
 from madlib_mop.models.parameters.early_stopping import read_early_stopping
-from madlib_mop.models.parameters.functions import FunctionReader, flat_names
-from madlib_mop.models.parameters.keras_names import CALLBACKS, RECORDED_CALLBACKS
+from madlib_mop.models.parameters.keras_names import (
+    CALLBACKS,
+    DEFAULT_LEARNING_RATES,
+    LOSS_STRINGS,
+    LOSSES,
+    METRIC_NAMES,
+    METRIC_STRINGS,
+    METRICS,
+    OLD_LOSSES,
+    OLD_METRICS,
+    OPTIMIZERS,
+    RECORDED_CALLBACKS,
+    REQUIRED,
+    SCHEDULES,
+    snake_case,
+)
 from madlib_mop.models.parameters.literals import CallSpec, canonical, read_keywords, read_value, shorten
-from madlib_mop.models.parameters.optimizers import check_optimizer, check_rate
+
+#: What the name of a metric is, or ends with after ``_``, if higher values are better. In a name of Keras, all others
+#: are losses, errors or counts of errors. A network with several outputs has names such as ``kind_accuracy``; Keras
+#: adds a number to the second metric of a name.
+HIGHER = (
+    *("acc", "accuracy", "auc", "auroc", "correlation", "f1", "f1_score", "fbeta", "fbeta_score", "f_beta_score"),
+    *("io_u", "iou", "precision", "r2", "r2_score", "recall", "sensitivity", "similarity", "specificity"),
+    *("true_negatives", "true_positives"),
+    # classes of Keras, where a name is that of the class
+    *("binaryaccuracy", "binaryiou", "categoricalaccuracy", "concordancecorrelation", "cosinesimilarity", "f1score"),
+    *("fbetascore", "meaniou", "onehotiou", "onehotmeaniou", "pearsoncorrelation", "precisionatrecall", "r2score"),
+    *("recallatprecision", "sensitivityatspecificity", "sparsecategoricalaccuracy", "sparsetopkcategoricalaccuracy"),
+    *("specificityatsensitivity", "topkcategoricalaccuracy", "truenegatives", "truepositives"),
+)
+#: For names in lower case; an expression of Python and of PostgreSQL.
+PATTERN = f"^(.*_)?({'|'.join(HIGHER)})(_[0-9]+)?$"
+
+_PATTERN = re.compile(PATTERN.removesuffix("$") + r"\Z", re.DOTALL)
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def higher_is_better(name: str) -> bool:
+    """Return whether higher values of a metric of this name are better; of any other name, lower ones are."""
+    return _PATTERN.match(name.translate(_LOWER)) is not None
+
+
+_NEEDED = {name.lower(): needed for name, needed in REQUIRED.items() if name in METRICS}
+
+
+class FunctionReader:
+    """Checks losses and metrics, and collects the custom functions that they use."""
+
+    def __init__(self, custom_names: frozenset[str]):
+        self.custom_names = custom_names
+        self.used: set[str] = set()
+
+    def losses(self, value: Any) -> Any:
+        """Check a loss, a list of them or a dict by output; return it with calls as CallSpec."""
+        if isinstance(value, list):
+            return [self.losses(item) for item in value]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {str(name): self.losses(item) for name, item in value.items()}
+        return self._function(value, "loss", LOSSES, LOSS_STRINGS, OLD_LOSSES)
+
+    def metrics(self, value: Any, key: str) -> Any:
+        """Check metrics, in any of the forms that compile() takes; ``key`` is metrics or weighted_metrics."""
+        if value is None:
+            return None
+        is_many = isinstance(value, list) or (isinstance(value, dict) and "class_name" not in value)
+        return self._metrics(value if is_many else [value], key, set())
+
+    def _metrics(self, value: Any, key: str, taken: set[str]) -> Any:
+        if isinstance(value, list):
+            names: set[str] = set()
+            return [self._metrics(item, key, names) for item in value]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {str(name): self._metrics(item, key, set()) for name, item in value.items()}
+        return _named(self._function(value, key, METRICS, METRIC_STRINGS, OLD_METRICS), taken)
+
+    def _function(
+        self,
+        value: Any,
+        key: str,
+        classes: Mapping[str, tuple[str, ...]],
+        strings: Collection[str],
+        old: Mapping[str, str],
+    ) -> str | CallSpec | None:
+        what = f"compile_params: {key}"
+        if value is None:
+            return None
+        if isinstance(value, str) and value in self.custom_names:
+            self.used.add(value)
+            return value
+        spec: object = as_spec(value, what)
+        if not isinstance(spec, str | CallSpec):
+            raise InvalidParameter(
+                f"{what} must be a name or a call of one of Keras' classes. Received: {shorten(value)}"
+            )
+        name = spec if isinstance(spec, str) else spec.name
+        if isinstance(spec, str):
+            name = old.get(name, name)
+            if needed := _NEEDED.get(name.replace("_", "").lower()):
+                raise InvalidParameter(
+                    f"{what}: {name} needs {' and '.join(needed)}; write it as a call. Received: {name!r}"
+                )
+            if name in strings:
+                return name
+            spec = CallSpec(name, (), {"name": name} if classes is METRICS else {})
+        if spec.name not in classes:
+            registered = ", ".join(sorted(self.custom_names)) or "none"
+            allowed = suggestion(name, {*classes, *strings, *self.custom_names})
+            raise InvalidParameter(
+                f"{what}: neither Keras nor the custom functions have a function of this name. Received: {name!r}",
+                hint=f"Custom functions of the object table: {registered}. {allowed}",
+            )
+        return check_call(spec, classes, what)
+
+
+def several_values(metric: str | CallSpec) -> str | None:
+    """Return how to write a metric that has an array of values as one with a single number; None if it has one.
+
+    Metrics of classes have one number nevertheless, if the output has a single unit.
+    """
+    name, given = (metric.name, metric.kwargs) if isinstance(metric, CallSpec) else (metric, {})
+    plain = name.replace("_", "").lower()
+    if plain in ("f1score", "fbetascore") and given.get("average") is None:
+        cls = "F1Score" if plain == "f1score" else "FBetaScore"
+        return f"Write {cls}(average='macro'), or another average: 'micro' or 'weighted'."
+    if name == "R2Score" and given.get("class_aggregation", "") is None:
+        return "Write R2Score(class_aggregation='uniform_average')."
+    thresholds = given.get("thresholds")
+    if name != "AUC" and isinstance(thresholds, list) and len(thresholds) > 1:
+        each = ", ".join(f"{name}(thresholds={one}, name='{snake_case(name)}_at_{one}')" for one in thresholds[:2])
+        return f"Write a metric for each threshold: {each}{', ...' if len(thresholds) > 2 else ''}."
+    return None
+
+
+def flat_names(metrics: Any) -> tuple[str, ...]:
+    """Return the names of checked metrics, in order, whatever lists and dicts they are in."""
+    if metrics is None:
+        return ()
+    if isinstance(metrics, list | dict):
+        items = metrics.values() if isinstance(metrics, dict) else metrics
+        return tuple(name for item in items for name in flat_names(item))
+    return (metrics.kwargs["name"] if isinstance(metrics, CallSpec) else metrics,)
+
+
+def _named(metric: str | CallSpec | None, taken: set[str]) -> str | CallSpec | None:
+    """Set a distinct name on a metric call: Keras numbers calls without one, and merges calls of one name."""
+    if not isinstance(metric, CallSpec):
+        taken.add(str(metric))
+        return metric
+    own = metric.kwargs.get("name") or METRIC_NAMES.get(metric.name) or snake_case(metric.name)
+    name, n = own, 0
+    while name in taken:
+        n += 1
+        name = f"{own}_{n}"
+    taken.add(name)
+    return replace(metric, kwargs={**metric.kwargs, "name": name})
+
+
+_KERAS_2_SCHEDULE_DECAY = 0.004
+_RATES = (
+    "initial_learning_rate",
+    "end_learning_rate",
+    "warmup_target",
+    "decay_rate",
+    "alpha",
+    "power",
+    "t_mul",
+    "m_mul",
+)
+
+
+def check_optimizer(value: Any, what: str) -> CallSpec:
+    """Return the optimizer as a call of a Keras 3 class.
+
+    Parameters
+    ----------
+    value
+        A name in any case (``adam``), a call, a string that holds a call, or Keras' JSON form.
+    what : str
+        The beginning of messages.
+
+    Returns
+    -------
+    CallSpec
+        ``learning_rate``, if given, is a float or the CallSpec of a schedule. ``lr`` has become ``learning_rate``;
+        Keras 2's ``decay`` has become ``InverseTimeDecay(lr, decay_steps=1, decay_rate=decay)``, its equivalent:
+        lr / (1 + decay * iterations).
+
+    Raises
+    ------
+    InvalidParameter
+        If the name, an argument or a value is not known to Keras.
+    """
+    spec = as_spec(value, what)
+    if isinstance(spec, str):
+        spec = CallSpec(spec)
+    if not isinstance(spec, CallSpec):
+        raise InvalidParameter(
+            f"{what} must be a name or a call such as Adam(learning_rate=0.01). Received: {shorten(value)}"
+        )
+    name = find_name(spec.name, OPTIMIZERS, what)
+    kwargs = dict(spec.kwargs)
+    if "lr" in kwargs:
+        if "learning_rate" in kwargs:
+            raise InvalidParameter(
+                f"{what}: lr and learning_rate are the same parameter; use one of them. Received: {shorten(kwargs)}"
+            )
+        kwargs["learning_rate"] = kwargs.pop("lr")
+    decay = kwargs.pop("decay", None)
+    _drop_keras_2_defaults(name, kwargs, what)
+    rate_first = {"learning_rate": kwargs.pop("learning_rate")} if "learning_rate" in kwargs else {}
+    checked = check_call(CallSpec(name, spec.args, {**rate_first, **kwargs}), OPTIMIZERS, what)
+    kwargs = dict(checked.kwargs)
+    if "learning_rate" in kwargs:
+        kwargs["learning_rate"] = check_rate(kwargs["learning_rate"], f"{what}: learning_rate")
+    if decay is not None:
+        kwargs = {"learning_rate": None, **kwargs}
+        kwargs["learning_rate"] = _decayed(name, kwargs["learning_rate"], decay, what)
+        if kwargs["learning_rate"] is None:
+            del kwargs["learning_rate"]
+    return CallSpec(name, (), kwargs)
+
+
+def check_rate(value: Any, what: str) -> float | CallSpec:
+    """Return a learning rate: a float of 0 or more, or the checked call of a schedule."""
+    if is_number(value):
+        if value < 0:
+            raise InvalidParameter(f"{what} must not be negative. Received: {value!r}")
+        return float(value)
+    spec = as_spec(value, what)
+    if not isinstance(spec, CallSpec):
+        raise InvalidParameter(
+            f"{what} must be a number or a schedule such as ExponentialDecay(0.1, decay_steps=100, decay_rate=0.9). "
+            f"Received: {shorten(value)}"
+        )
+    return check_schedule(spec, what)
+
+
+def check_schedule(spec: CallSpec, what: str) -> CallSpec:
+    """Return a learning-rate schedule as a checked call; rates are floats, because Keras computes in their type."""
+    name = find_name(spec.name, SCHEDULES, f"{what}: a schedule of that name")
+    kwargs = dict(check_call(CallSpec(name, spec.args, spec.kwargs), SCHEDULES, what).kwargs)
+    for argument in _RATES:
+        if is_number(kwargs.get(argument)):
+            kwargs[argument] = float(kwargs[argument])
+    for argument in ("decay_steps", "first_decay_steps"):
+        if argument in kwargs and kwargs[argument] <= 0:
+            raise InvalidParameter(f"{what}: {argument} of {name} must be above 0. Received: {kwargs[argument]!r}")
+    if name == "PiecewiseConstantDecay":
+        boundaries, values = kwargs["boundaries"], kwargs["values"]
+        if not isinstance(boundaries, list) or not isinstance(values, list) or len(values) != len(boundaries) + 1:
+            raise InvalidParameter(
+                f"{what}: {name} needs a list of boundaries and a list with one value more. "
+                f"Received: boundaries={shorten(boundaries)}, values={shorten(values)}"
+            )
+        kwargs["values"] = [float(item) for item in values]
+    return CallSpec(name, (), kwargs)
+
+
+def _decayed(name: str, rate: float | CallSpec | None, decay: Any, what: str) -> float | CallSpec | None:
+    if not is_number(decay) or decay < 0:
+        raise InvalidParameter(f"{what}: decay must be a number of 0 or more. Received: {shorten(decay)}")
+    if decay == 0:
+        return rate
+    if isinstance(rate, CallSpec):
+        raise InvalidParameter(
+            f"{what}: decay and a learning-rate schedule cannot be used together. Received: decay={decay!r}",
+            hint="Remove decay; the schedule alone determines the learning rate.",
+        )
+    start = DEFAULT_LEARNING_RATES[name] if rate is None else rate
+    return CallSpec(
+        "InverseTimeDecay",
+        (),
+        {"initial_learning_rate": start, "decay_steps": 1, "decay_rate": float(decay)},
+    )
+
+
+def _drop_keras_2_defaults(name: str, kwargs: dict[str, Any], what: str) -> None:
+    """Remove arguments of Keras 2 that are built into Keras 3: epsilon=None, and Nadam's schedule_decay."""
+    if kwargs.get("epsilon", 0) is None:
+        del kwargs["epsilon"]
+    if name == "Nadam" and "schedule_decay" in kwargs:
+        if kwargs["schedule_decay"] != _KERAS_2_SCHEDULE_DECAY:
+            raise InvalidParameter(
+                f"{what}: schedule_decay of Nadam is always {_KERAS_2_SCHEDULE_DECAY}. "
+                f"Received: {shorten(kwargs['schedule_decay'])}"
+            )
+        del kwargs["schedule_decay"]
+
 
 COMPILE_KEYS = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 FIT_KEYS = (

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from ..making import make_scheduler
-from ..scheduler import Scheduler
+from ..scheduler import Scheduler, make_scheduler
 from ..work import ModelWork, Visit
 
 _NEARLY_ALWAYS = 0.9

@@ -27,16 +27,14 @@ from mop_backend.refusals import STATE_DAMAGED
 
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ClonedFrom, ModelRow
-from madlib_mop.catalog.rows.of_run import VisitRow
 from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
+from madlib_mop.catalog.rows.run import VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
-from madlib_mop.driver.changes.changes import Changes
-from madlib_mop.driver.changes.deciders import Deciders
+from madlib_mop.driver.changes.changes import Changes, RunSide
+from madlib_mop.driver.changes.deciders import Deciders, make_time_limit
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
-from madlib_mop.driver.changes.side import RunSide
-from madlib_mop.driver.changes.time_limit import make_time_limit
 from madlib_mop.driver.planning.replay import _fused_again, _states, recorded_visits, untrained
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands

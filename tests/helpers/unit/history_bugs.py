@@ -51,35 +51,35 @@ BUGS = (
     ),
     Bug(
         "a stopped model goes on",
-        f"{_RUNNING}/models.py",
+        f"{_RUNNING}/hopper.py",
         "            self.scheduler.drop(unit)\n        self.evaluations.forget(mst_key)\n",
         "            self.evaluations.forget(mst_key)\n",
     ),
     Bug(
         "a model begins iterations when the time of its run is over",
-        f"{_RUNNING}/models.py",
+        f"{_RUNNING}/hopper.py",
         "        self.scheduler.finish_early(self.groups.unit_of(mst_key))\n",
         "",
     ),
     Bug(
         "the next driver does not know that the time of its run was over",
-        f"{_CHANGES}/time_limit.py",
+        f"{_CHANGES}/deciders.py",
         "limit_s is not None and limit_s in record.time_limits_over(run.run_id)",
         "False",
     ),
     Bug(
         "a resumed model misses the metrics of the epoch that it had completed",
-        f"{_RUNNING}/models.py",
+        f"{_RUNNING}/hopper.py",
         "        self.progress.model_added(self.models[mst_key])\n        self.evaluations.end_epoch(mst_key)\n",
         "        self.progress.model_added(self.models[mst_key])\n",
     ),
     Bug(
         "an extended model does not go on",
-        f"{_RUNNING}/models.py",
+        f"{_RUNNING}/hopper.py",
         "        self.scheduler.extend((mst_key,), self.models[mst_key].last_epoch)\n",
         "",
     ),
-    Bug("unpause does not open the segments", f"{_RUNNING}/pausing.py", "            self._segments.open()\n", ""),
+    Bug("unpause does not open the segments", f"{_RUNNING}/hopper.py", "            self._segments.open()\n", ""),
     Bug(
         "the next driver applies a command again",
         f"{_CHANGES}/changes.py",
@@ -112,7 +112,7 @@ BUGS = (
     ),
     Bug(
         "a model whose statements fail is failed",
-        f"{_RUNNING}/retries.py",
+        f"{_RUNNING}/loop.py",
         "n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)",
         "n_faults < MAX_FAULTS, False, error)",
     ),
@@ -184,7 +184,7 @@ BUGS = (
     ),
     Bug(
         "metrics that are no means are computed only if there are no others",
-        f"{_EVALUATION}/metrics.py",
+        f"{_EVALUATION}/evaluations.py",
         "if all(sums.all_means for sums in self._sums.values()):",
         "if True:",
     ),
@@ -208,7 +208,7 @@ BUGS = (
     ),
     Bug(
         "iterations between metrics are counted from the first epoch, also after a warm start",
-        f"{_EVALUATION}/metrics.py",
+        f"{_EVALUATION}/evaluations.py",
         "(epoch - first_epoch + 1) % frequency == 0",
         "epoch % frequency == 0",
     ),

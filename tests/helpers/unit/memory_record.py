@@ -36,8 +36,7 @@ from madlib_mop.catalog.changes import Outcome
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
-from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, VisitRow
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.run import EvaluationRow, Metric, RunRow, SearchEvent, VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.models.changes import Change, read_change

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.packed import PackedData, ShardPlan
-from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, SearchPlan
+from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, PackedData, Plan, SearchPlan, ShardPlan
 from madlib_mop.catalog.rows.run import RunRow
 
 OUTPUT = OutputName("public", "models", False)

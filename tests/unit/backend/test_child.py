@@ -12,7 +12,7 @@ import pytest
 from mop_backend.forkserver import ENVIRONMENT, backend_words
 from mop_backend.process import Child, ChildDied, backend_of
 
-from madlib_mop.driver.running.deaths import ran_out_of_memory
+from madlib_mop.driver.running.loop import ran_out_of_memory
 from tests.helpers.faults import wait_for
 
 F_GETPIPE_SZ = 1032

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from madlib_mop.calls import FUNCTIONS, Argument, Function, find_function, read_arguments, recorded_arguments
-from madlib_mop.calls.checks import AboveZero, Given, Label, OneOf, Whole
+from madlib_mop.calls.argument import AboveZero, Given, Label, OneOf, Whole
 from madlib_mop.calls.columns import PACK, PROPOSE
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported
 from tests.helpers.unit.findings import assert_none, place_of

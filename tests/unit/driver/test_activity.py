@@ -5,7 +5,7 @@ import json
 import pytest
 from mop_backend.messages import AverageStates, ComputeMetrics, Evaluate, ShardName, StateWrite, Train
 
-from madlib_mop.driver.running.activity import Activity, task_of
+from madlib_mop.driver.running.loop import Activity, task_of
 
 SHARD = ShardName("training", 0)
 

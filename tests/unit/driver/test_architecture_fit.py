@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from mop_backend.keras_backends import BackendName
 
-from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.data_fit import check_fit
 from madlib_mop.errors import Unsupported
 from madlib_mop.models.architecture import check_architecture
 from tests.helpers.unit.documents import dense, keras_3, layer

@@ -6,8 +6,8 @@ import signal
 import pytest
 from mop_backend.messages import Died, Failed, SqlFailed
 
-from madlib_mop.driver.evaluation.metrics import EvaluationTask
-from madlib_mop.driver.running.retries import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts, fault_key
+from madlib_mop.driver.evaluation.evaluations import EvaluationTask
+from madlib_mop.driver.running.loop import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts, fault_key
 from madlib_mop.schedule import Average, Evaluation, Visit
 
 VISIT = Visit((3,), 1, 2, 1)

@@ -8,7 +8,7 @@ import madlib_mop
 ROOT = Path(madlib_mop.__file__).parent
 #: A cast to an unqualified name, which could resolve to a type of a temporary schema.
 _BARE = re.compile(r"::(?!pg_catalog\.)([a-z]\w*)")
-_WORDS = {("wanted.py", "integer"), ("deaths.py", "bad_alloc")}
+_WORDS = {("wanted.py", "integer"), ("loop.py", "bad_alloc")}
 
 
 def test_no_cast_is_to_a_bare_name():

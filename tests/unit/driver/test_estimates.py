@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.catalog.rows.packed import ShardAccess
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, ShardAccess
 from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
-from madlib_mop.driver.estimates.disk import SLOT_BYTES, SimulatedSlots, slot_bytes, stored_bytes
-from madlib_mop.driver.estimates.estimate import Estimator
+from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import memory_of, need_of_admission
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit

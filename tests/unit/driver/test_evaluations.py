@@ -3,11 +3,10 @@
 import pytest
 from mop_backend.messages import Evaluate, Evaluated, EvaluatedMember, MetricsComputed, MetricValues, ShardName
 
-from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Metric
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.evaluation.evaluations import Evaluations
-from madlib_mop.driver.evaluation.metrics import EvaluationTask
+from madlib_mop.driver.evaluation.evaluations import Evaluations, EvaluationTask
 from madlib_mop.schedule import Evaluation
 from tests.helpers.unit.rows import a_model, a_plan, a_run, packed
 from tests.helpers.unit.sums import evaluated, figures_of, sums_of, values_of

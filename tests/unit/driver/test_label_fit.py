@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
+from madlib_mop.driver.planning.data_fit import check_compile_params, weights_of_classes
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mop_backend.messages import MetricValues
 
-from madlib_mop.driver.evaluation.metrics import EpochMetrics, is_due
+from madlib_mop.driver.evaluation.evaluations import EpochMetrics, is_due
 from tests.helpers.unit.sums import evaluated, figures_of, sums_of, values_of
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Metric
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.experience.configurations import PastConfigurations, newest_losses, past_trials
 from madlib_mop.driver.experience.runs import MAX_READ, MAX_RUNS, find_past, names_of_runs

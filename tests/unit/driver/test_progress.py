@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Metric
 from madlib_mop.driver.session.progress import ProgressReporter
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 

@@ -14,10 +14,16 @@ from madlib_mop.catalog import tables
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import BestState, ModelRow, TakenOver
-from madlib_mop.catalog.rows.of_run import EvaluationRow, Metric, SearchEvent, SegmentRow, VisitRow
-from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan, SearchPlan
-from madlib_mop.catalog.rows.run import RunRow
+from madlib_mop.catalog.rows.plan import (
+    FusedGroup,
+    FusedPlan,
+    PastConfiguration,
+    Plan,
+    SearchPlan,
+    ShardAccess,
+    ShardPlan,
+)
+from madlib_mop.catalog.rows.run import EvaluationRow, Metric, RunRow, SearchEvent, SegmentRow, VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady

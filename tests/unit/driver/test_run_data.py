@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.rows.packed import ShardAccess
-from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.plan import Plan, ShardAccess
 from madlib_mop.driver.data import moved_shards
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.engines.base.interface import ShardPlace

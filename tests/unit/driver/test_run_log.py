@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from madlib_mop.driver.session.run_log import line
+from madlib_mop.driver.running.driving import line
 from tests.helpers.unit.rows import a_plan, a_run
 
 FORM = re.compile(

@@ -1,6 +1,6 @@
 """The signal of a run for live pages: soon after a change, at most once a second, and never without a change."""
 
-from madlib_mop.driver.running.run_signal import PAUSE_S, RunSignal
+from madlib_mop.driver.running.loop import SIGNAL_PAUSE_S, RunSignal
 
 
 class Clocked:
@@ -29,10 +29,10 @@ def test_the_first_change_is_sent_at_once_and_others_after_the_pause():
     at.signal.send_due()
     at.signal.changed()
     at.signal.send_due()
-    assert at.sent == [100.0] and at.signal.seconds_left == PAUSE_S
-    at.now += PAUSE_S
+    assert at.sent == [100.0] and at.signal.seconds_left == SIGNAL_PAUSE_S
+    at.now += SIGNAL_PAUSE_S
     at.signal.send_due()
-    assert at.sent == [100.0, 100.0 + PAUSE_S]
+    assert at.sent == [100.0, 100.0 + SIGNAL_PAUSE_S]
 
 
 def test_many_changes_make_one_a_second():

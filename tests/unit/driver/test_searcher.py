@@ -15,15 +15,15 @@ import optuna
 import pytest
 from mop_backend.messages import Evaluated, EvaluatedMember
 
-from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.plan import GivenConfiguration, Plan
+from madlib_mop.catalog.rows.run import Metric, SearchEvent
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.replay import RecordedSearch
 from madlib_mop.driver.changes.search import Searcher, SearchHistory, loss_of, make_searcher, read_history
-from madlib_mop.driver.outputs.search import brackets
-from madlib_mop.driver.running.models import RunningModels
+from madlib_mop.driver.outputs.tables import brackets
+from madlib_mop.driver.running.hopper import RunningModels
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change
 from madlib_mop.models.parameters.search_grid import DRAWING

@@ -9,17 +9,16 @@ import pytest
 
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
-from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Metric
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.changes.changes import Changes, CommandRefused, _Issuer
+from madlib_mop.driver.changes.changes import Changes, CommandRefused, NotYet, RunSide, _Issuer
 from madlib_mop.driver.changes.deciders import Decision
 from madlib_mop.driver.changes.replay import RepeatedCommands
-from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.retries import RetryDecision
+from madlib_mop.driver.running.loop import RetryDecision
 from madlib_mop.models.changes import Clone, Extend, Finish, Stop
 from madlib_mop.schedule import Visit
 from tests.helpers.unit.memory_runs import ARCH, COMPILE

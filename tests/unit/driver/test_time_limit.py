@@ -10,10 +10,9 @@ from mop_backend.messages import Evaluate
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState, RunState
-from madlib_mop.driver.changes.changes import Changes
+from madlib_mop.driver.changes.changes import Changes, RunSide
+from madlib_mop.driver.changes.deciders import TimeLimit, make_time_limit
 from madlib_mop.driver.changes.search import make_searcher
-from madlib_mop.driver.changes.side import RunSide
-from madlib_mop.driver.changes.time_limit import TimeLimit, make_time_limit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.rows.packed import ShardAccess
+from madlib_mop.catalog.rows.plan import ShardAccess
 from madlib_mop.driver.data.moved_shards import _in_plan
 from madlib_mop.driver.data.packed import shard_query
 from madlib_mop.engines.base.interface import ShardPlace

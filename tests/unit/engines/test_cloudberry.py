@@ -17,7 +17,7 @@ from madlib_mop.engines.base import products
 from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, PRODUCT, Product, product_of
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import Greenplum
-from madlib_mop.engines.sessions.options import SESSION_OPTIONS, options_of
+from madlib_mop.engines.sessions.login import SESSION_OPTIONS, options_of
 from madlib_mop.errors import Unsupported
 from tests.greenplum.conftest import MATRIX
 from tests.unit.test_build_extension import build_extension

@@ -5,7 +5,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
+from madlib_mop.catalog.rows.plan import ShardAccess, ShardPlan
 from madlib_mop.driver.data.host_checks import OPTIONAL, clock_problem, missing_backends
 from madlib_mop.driver.evaluation.evaluations import places_of
 from madlib_mop.engines.base.dealing import Carrier, deal

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madlib_mop.models.parameters.hyper_parameters import hyper_parameters
+from madlib_mop.models.configuration import hyper_parameters
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 
 LOSS = "loss='categorical_crossentropy'"

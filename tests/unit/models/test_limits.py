@@ -14,8 +14,7 @@ from madlib_mop.models import build
 from madlib_mop.models.parameters import keras_names
 from madlib_mop.models.parameters.calls import check_call
 from madlib_mop.models.parameters.literals import CallSpec
-from madlib_mop.models.parameters.optimizers import check_optimizer
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.parser import check_optimizer, parse_compile_params, parse_fit_params
 
 _VALUES = (None, -1, 0, 1, 2, 3, -0.5, 0.0, 0.3, 1.0, 1.5, True, False, "x", "sum", "macro", "float32", [], [0], [1],
            [0, 1], [0.3, 0.6], [-0.5], [1.5], ["a"], [None])  # fmt: skip

@@ -11,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 
 from madlib_mop.models.parameters.keras_names import METRICS, REQUIRED  # noqa: E402
-from madlib_mop.models.parameters.metric_directions import HIGHER, PATTERN, higher_is_better  # noqa: E402
+from madlib_mop.models.parameters.parser import HIGHER, PATTERN, higher_is_better  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 GIVEN = {"num_classes": 2, "target_class_ids": [0]}

@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 from mop_backend.messages import MetricTotals, from_json, to_json  # noqa: E402
 
-from madlib_mop.driver.evaluation.metric_sums import add  # noqa: E402
+from madlib_mop.driver.evaluation.evaluations import add  # noqa: E402
 from madlib_mop.models import build  # noqa: E402
 from madlib_mop.models.parameters import parser as params  # noqa: E402
 from madlib_mop.models.parameters.keras_names import METRICS  # noqa: E402
@@ -80,7 +80,7 @@ KINDS = [
         "PearsonCorrelation()", "ConcordanceCorrelation()",
     )),
 ]  # fmt: skip
-#: They take labels as class numbers, but labels are packed one-hot: `models/parameters/functions.py` rejects them.
+#: They take labels as class numbers, but labels are packed one-hot: `models/parameters/parser.py` rejects them.
 SPARSE = {name for name in METRICS if name.startswith("Sparse")}
 
 
