@@ -18,7 +18,8 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ChangeState, RunState
 from madlib_mop.driver.changes.changes import Changes, RunSide
 from madlib_mop.driver.changes.checks import check_command
-from madlib_mop.driver.session.call import Call, find_run, open_record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import sigterm_delayed
 from madlib_mop.engines.sessions.ending import end_lost_run, end_old_writers
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported

@@ -15,7 +15,8 @@ from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.estimates.probe import probe
 from madlib_mop.driver.planning.plan import RunPlan
 from madlib_mop.driver.planning.search import plan_search
-from madlib_mop.driver.session.call import Call, open_record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.custom import CustomFunctions
 

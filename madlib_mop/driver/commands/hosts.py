@@ -17,8 +17,9 @@ from madlib_mop.catalog.rows.base import one_row
 from madlib_mop.driver.commands.installation import version
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.data.host_checks import missing_backends, problems, read_versions
-from madlib_mop.driver.session.call import Call, open_record
+from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, connecting, read_login, reason
 from madlib_mop.engines.hosts.tables import sweep

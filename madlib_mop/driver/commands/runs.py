@@ -22,7 +22,8 @@ from madlib_mop.driver.outputs.writers import check_outputs, has_outputs, output
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.running.driving import become_driver, finish_run, train
-from madlib_mop.driver.session.call import Call, find_run, open_record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import was_cancelled
 from madlib_mop.engines.sessions.ending import end_forcibly, end_old_writers, sweep
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady, Unsupported

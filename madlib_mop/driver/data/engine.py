@@ -83,7 +83,7 @@ def _catalog_opener(session: EngineCaller) -> Callable[[], connection]:
     info: SessionInfo = session.info
 
     def open_catalog() -> connection:
-        from madlib_mop.driver.session.call import open_record  # imports SQLAlchemy, which most calls do not need
+        from madlib_mop.driver.session.opening import open_record  # imports SQLAlchemy, which most calls do not need
 
         return open_record(info).raw
 

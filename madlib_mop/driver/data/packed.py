@@ -388,7 +388,7 @@ class ShardReader:
         return self._hosts[server]
 
     def _open_catalog(self) -> "CatalogConnection":
-        from madlib_mop.driver.session.call import open_record
+        from madlib_mop.driver.session.opening import open_record
 
         if self._catalog is None:
             self._catalog = open_record(self._session.info).raw

@@ -11,8 +11,8 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.experience.configurations import PastConfigurations, Tally
-from madlib_mop.driver.session.call import visible_run
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.opening import visible_run
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.search import SearchParams
 from madlib_mop.search.past import spread

@@ -6,7 +6,8 @@ from madlib_mop.catalog.jobs import Jobs
 from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.rows.states import JobState
 from madlib_mop.driver.jobs.checks import check_times, check_zone, own_job, seconds_of
-from madlib_mop.driver.session.call import Call, open_record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.jobs.recurrence import is_cron
 

@@ -7,7 +7,8 @@ from mop_backend.frames import Json
 
 from madlib_mop.catalog.jobs import JOBS_CHANNEL, Jobs
 from madlib_mop.driver.jobs.checks import check_times, first_time, own_job
-from madlib_mop.driver.session.call import Call, open_record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.settings import SESSION_SETTINGS
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.jobs.statements import compose, find_function

@@ -38,8 +38,9 @@ from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_o
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
-from madlib_mop.driver.session.call import Call, open_record
+from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.relations import check_own_schema
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.jobs.statements import compose

@@ -85,7 +85,7 @@ class PackedDrop:
     """
 
     def __init__(self, call: Call, found: PackedSet, what: str):
-        from madlib_mop.driver.session.call import open_record  # imports SQLAlchemy, which most calls do not need
+        from madlib_mop.driver.session.opening import open_record  # imports SQLAlchemy, which most calls do not need
 
         self._call, self._found, self._what = call, found, what
         self._record = open_record(call.info)

@@ -12,7 +12,8 @@ from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.plan import RunPlan
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
-from madlib_mop.driver.session.call import Call, find_run
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bulk import AVERAGING

@@ -36,9 +36,10 @@ from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.driver.running.segment_sessions import SegmentSessions
 from madlib_mop.driver.running.segments import Segments
-from madlib_mop.driver.session.call import Call, open_record, reopened
+from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.messages import record_failed
+from madlib_mop.driver.session.opening import open_record, reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
 from madlib_mop.engines.sessions.ending import clean, end_old_writers, end_run, left_of, sweep

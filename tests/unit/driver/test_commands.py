@@ -9,7 +9,7 @@ from madlib_mop import errors
 from madlib_mop.calls import FUNCTIONS
 from madlib_mop.driver.commands import COMMANDS, find_command
 from madlib_mop.driver.commands.help import give_help
-from madlib_mop.driver.session.call import find_run
+from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
 from tests.helpers.unit.rows import a_plan, a_run
 from tests.unit.test_build_extension import ROOT, build_extension
