@@ -16,8 +16,9 @@ from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ChangeState, RunState
-from madlib_mop.driver.changes.changes import Changes, RunSide
+from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.checks import check_command
+from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.driver.session.stopping import sigterm_delayed
@@ -156,6 +157,7 @@ def _apply_here(record: Record, run_id: int, asks: int) -> None:
         return
     try:
         end_old_writers(record, run_id)
-        Changes(RunSide(record, record.known_run(run_id))).apply_pending()
+        changes = Changes(RunSide(record, record.known_run(run_id)))
+        changes.apply(record.commands(run_id, ChangeState.PENDING))
     finally:
         record.unlock_run(run_id)

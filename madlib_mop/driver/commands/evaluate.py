@@ -7,7 +7,7 @@ from mop_backend.messages import EvaluatedMembers, EvaluateRequest, MetricResult
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import functions_of_model
 from madlib_mop.driver.data.engine import table_form
-from madlib_mop.driver.evaluation.evaluations import add
+from madlib_mop.driver.evaluation.metric_sums import add
 from madlib_mop.driver.inference.labelled_rows import LabelledRows, RowsPart, find_labelled
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model

@@ -1,19 +1,11 @@
 """Evaluations of a run: requests them from the scheduler when metrics are due, collects the sums of shards, and writes
 the metrics.
-
-A metric's value is computed from its sums (``trainer/backends/base/metric_sums.py``). Means have a total and a count,
-so their value is computed here, without NumPy; a trainer computes the other metrics. The order of addition determines
-the last bit, so sums are always added in the order of the shards' numbers.
 """
 
-import base64
-import sys
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from operator import add as plus
 from typing import Protocol
 
 from mop_backend.messages import (
@@ -35,68 +27,8 @@ from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import EvaluationRow, Metric, RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.errors import MopError
+from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 from madlib_mop.schedule import Evaluation, Unit
-
-
-@dataclass(frozen=True)
-class MetricSums:
-    """The sums of one model's loss and metrics over some rows.
-
-    Attributes
-    ----------
-    layout : tuple of (str, int, bool)
-        For each metric its name, its number of sums, and whether they are a total and a count; the loss comes first.
-    sums : array of float
-    """
-
-    layout: tuple[tuple[str, int, bool], ...]
-    sums: "array[float]" = field(repr=False)
-
-    @property
-    def all_means(self) -> bool:
-        """Whether all metrics are means."""
-        return all(known for _, _, known in self.layout)
-
-    def means(self) -> dict[str, float]:
-        """Return the values of those metrics that are means, by name."""
-        values, start = {}, 0
-        for name, size, is_mean in self.layout:
-            if is_mean:
-                total, count = self.sums[start : start + 2]
-                values[name] = total / count if count else 0.0
-            start += size
-        return values
-
-    def as_request(self) -> MetricTotals:
-        """Return the sums in the form of a request to a trainer."""
-        return MetricTotals(self.layout, base64.b64encode(_swapped(self.sums)).decode())
-
-
-def add(evaluated: Iterable[MetricTotals]) -> MetricSums:
-    """Add up the sums of several evaluations of one model, in their order."""
-    layout, sums = None, array("d")
-    for totals in evaluated:
-        values = array("d", base64.b64decode(totals.data))
-        values = array("d", _swapped(values)) if sys.byteorder == "big" else values
-        if layout is None:
-            layout, sums = totals.layout, values
-        elif layout != totals.layout:
-            raise MopError("the shards of a model have different metrics; please report it")
-        else:
-            sums = array("d", map(plus, sums, values))
-    if layout is None:
-        raise MopError("there are no evaluations to add up")
-    return MetricSums(layout, sums)
-
-
-def _swapped(sums: "array[float]") -> bytes:
-    """Return the bytes of sums, little-endian."""
-    if sys.byteorder == "big":
-        sums = array("d", sums)
-        sums.byteswap()
-    return sums.tobytes()
-
 
 #: A data set and the number of its segment.
 Shard = tuple[str, int]

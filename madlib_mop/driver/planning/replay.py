@@ -159,10 +159,8 @@ def _states(record: Record, run: RunRow, models: list[ModelRow], visits: Sequenc
     return WarmStart(run.parent_run_id, run.seed, found)
 
 
-def recorded_visits(record: Record, run: RunRow) -> list[Visit] | None:
-    """Return the visits that a replay repeats; None for any other run."""
-    if run.kind != "replay":
-        return None
+def recorded_visits(record: Record, run: RunRow) -> list[Visit]:
+    """Return the visits that a replay repeats."""
     parent = run.parent_run_id
     if parent is None or record.run(parent) is None:
         hint = f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too."

@@ -284,7 +284,7 @@ def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressRepo
         progress = ProgressReporter(call.session, run, models)
     if run.kind == "replay" and run.parent_run_id is not None:
         deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
-    if not run.is_search:  # that of a search has its limit
+    if not run.is_search and run.plan.time_limit_s is not None:  # that of a search has its limit
         deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
     return progress, Deciders(*deciders)
 
@@ -353,7 +353,7 @@ def finish_run(call: Call, record: Record, run_id: int) -> None:
     If a driver was killed while it wrote these, the backend has rolled them back.
     """
     run, models = record.known_run(run_id), None
-    recorded = None if run.state.is_trained else recorded_visits(record, run)
+    recorded = recorded_visits(record, run) if run.kind == "replay" and not run.state.is_trained else None
     with logged(record, run):
         if not run.state.is_trained:
             models = drive(call, record, run_id, recorded)

@@ -7,6 +7,7 @@ which are applied to `RunningModels`. Called by `driving.drive`.
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeGuard
 
 from mop_backend.machine import processors
@@ -27,11 +28,12 @@ from mop_backend.refusals import how_to_train_again
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import Metric, RunRow, SearchEvent
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import ChangeState, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
-from madlib_mop.driver.changes.changes import Changes, NotYet, RunSide
-from madlib_mop.driver.changes.deciders import Decider
+from madlib_mop.driver.changes.changes import Changes
+from madlib_mop.driver.changes.deciders import Decider, Decisions
+from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations, evaluation_task
 from madlib_mop.driver.running.loop import InFlight, RetryDecision, RunLoop, place_of
@@ -317,32 +319,46 @@ class Hopper(RunLoop[Task]):
         self._stops = self._running.stops
         self._groups = self._running.groups
         self._evaluations = self._running.evaluations
-        self._changes = Changes(self._running)
         self._policy = policy
         self._compacted = 0.0
         for shard in run.plan.training.segments:
             self._plan.segment_down(shard.segment_id)
 
+    @cached_property
+    def _changes(self) -> Changes:
+        return Changes(self._running)
+
+    def _make(self, decisions: Decisions) -> None:
+        """Make what the decider decides, one decision after the other."""
+        for decision in decisions:
+            self._changes.make(decision)
+
+    def _apply_commands(self) -> None:
+        """Apply the commands that are pending."""
+        self._running.release_held()
+        if commands := self._record.commands(self._run_id, ChangeState.PENDING):
+            self._changes.apply(commands)
+
     def _begun(self) -> None:
         self._running.dissolve_repeated()
-        self._changes.make_all(self._decider.begin(self._models))
-        self._changes.apply_pending()
+        self._make(self._decider.begin(self._models))
+        self._apply_commands()
         if any(model.has_own_visits for model in self._models.values()):
             self._metrics_came()  # a dead driver may not have had an answer to the last ones
 
     def _notified(self) -> None:
-        self._changes.apply_pending()
+        self._apply_commands()
 
     def _is_over(self) -> bool:
         if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
             return False
-        self._changes.apply_pending()
+        self._apply_commands()
         return self._plan.done
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
         if self._policy.evaluated(event, is_late=self._decider.time_over is not None):
-            self._changes.apply_pending()
+            self._apply_commands()
 
     def _metrics_came(self) -> None:
         if self._policy is not None and self._decider.time_over is None:
@@ -355,10 +371,10 @@ class Hopper(RunLoop[Task]):
     def _tick(self) -> None:
         self._running.dissolve_repeated()
         self._compact()
-        self._changes.make_all(self._decider.tick())
+        self._make(self._decider.tick())
 
     def _ended(self) -> None:
-        self._changes.make_all(self._decider.ended())
+        self._make(self._decider.ended())
         self._progress.run_over()
 
     def _order(self, flight: InFlight[Task], attempt: int) -> Order:
@@ -471,7 +487,7 @@ class Hopper(RunLoop[Task]):
         if self._sample_of(task) is not None:
             self._metrics_came()
         for visit in kept:
-            self._changes.make_all(self._decider.visited(visit.mst_key))
+            self._make(self._decider.visited(visit.mst_key))
         trained = [v.mst_key for v in kept if self._models[v.mst_key].is_alive]  # others were stopped meanwhile
         if done is not None and trained and not self._evaluations.begin(trained, done.epoch):
             for key in trained:
@@ -483,7 +499,7 @@ class Hopper(RunLoop[Task]):
             self._models.trained(mst_key)
         self._progress.epoch_over(mst_key, epoch, self._plan)
         if self._models[mst_key].state is ModelState.TRAINED:
-            self._changes.make_all(self._decider.reached(mst_key, epoch, metrics))
+            self._make(self._decider.reached(mst_key, epoch, metrics))
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
         """Continue after a task without a result: repeat it, split its unit, fail its model, or end the run."""
@@ -525,7 +541,7 @@ class Hopper(RunLoop[Task]):
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
         if was_alive:
-            self._changes.make_all(self._decider.failed(mst_key))
+            self._make(self._decider.failed(mst_key))
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > self._slots.pause_s:

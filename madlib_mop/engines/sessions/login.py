@@ -35,7 +35,7 @@ _EVERYWHERE = (
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5 -c role=none"
 )
 _PATH = " -c search_path=pg_catalog"
-#: On PostgreSQL, the driver watches the locks that its sessions wait for (`driver.running.segment_sessions`), so they wait.
+#: On PostgreSQL, the driver watches the locks that its sessions wait for (`LockWaits` of the driver), so they wait.
 #: Sessions at segments and hosts, whose locks it does not see, fail after ten seconds.
 _WAIT_FOR_LOCKS = " -c lock_timeout=0"
 _SINCE_14 = {"idle_session_timeout": "0", "client_connection_check_interval": "200"}

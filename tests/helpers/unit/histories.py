@@ -31,10 +31,11 @@ from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
 from madlib_mop.catalog.rows.run import VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
-from madlib_mop.driver.changes.changes import Changes, RunSide
+from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.deciders import Deciders, make_time_limit
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
+from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.planning.replay import _fused_again, _states, recorded_visits, untrained
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
@@ -196,6 +197,10 @@ class Life(Driver):
 
     def _undriven(self) -> None:
         """Called between two drivers."""
+
+    def _apply_undriven(self) -> None:
+        changes = Changes(RunSide(self.record, self.record.the_run))
+        changes.apply(self.record.commands(self.record.the_run.run_id, ChangeState.PENDING))
 
     def _prepares(self) -> bool:
         """Return whether people have asked for more after the run's end."""
@@ -391,11 +396,15 @@ class History(Life):
             }.get(-1 if math.isnan(loss) else int(loss * 0x10000) % 20, [])
         return json.dumps(rows)
 
+    def _apply_undriven(self) -> None:
+        changes = Changes(RunSide(self.record, self.record.the_run))
+        changes.apply(self.record.commands(self.record.the_run.run_id, ChangeState.PENDING))
+
     def _prepares(self) -> bool:
         if not self.commands:
             return not self.record.the_run.state.is_trained
         self.issue()
-        Changes(RunSide(self.record, self.record.the_run)).apply_pending()
+        self._apply_undriven()
         return True
 
     def _before(self) -> None:
@@ -412,7 +421,7 @@ class History(Life):
             self.issue()
             before = len(self.record.settled)
             with suppress(Died):
-                Changes(RunSide(self.record, self.record.the_run)).apply_pending()
+                self._apply_undriven()
             self.undriven |= {change_id for change_id, _ in self.record.settled[before:]}
 
     def _meanwhile(self) -> None:

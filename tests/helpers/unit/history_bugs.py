@@ -155,8 +155,8 @@ BUGS = (
     Bug(
         "a driver begins its tasks before it obeys pending commands",
         f"{_RUNNING}/hopper.py",
-        "self._changes.make_all(self._decider.begin(self._models))\n        self._changes.apply_pending()\n",
-        "self._changes.make_all(self._decider.begin(self._models))\n",
+        "self._make(self._decider.begin(self._models))\n        self._apply_commands()\n",
+        "self._make(self._decider.begin(self._models))\n",
     ),
     Bug(
         "a command that was withdrawn is obeyed",
@@ -281,7 +281,7 @@ BUGS = (
     Bug(
         "commands that come while the last task ends are refused",
         f"{_RUNNING}/hopper.py",
-        "            return False\n        self._changes.apply_pending()\n        return self._plan.done\n",
+        "            return False\n        self._apply_commands()\n        return self._plan.done\n",
         "            return False\n        return self._plan.done\n",
     ),
     Bug(

@@ -12,9 +12,10 @@ from madlib_mop.catalog.rows.model import ClonedFrom, TakenOver
 from madlib_mop.catalog.rows.run import Metric
 from madlib_mop.catalog.rows.states import ChangeSource, ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.changes.changes import Changes, CommandRefused, NotYet, RunSide, _Issuer
+from madlib_mop.driver.changes.changes import Changes, CommandRefused, _Issuer
 from madlib_mop.driver.changes.deciders import Decision
 from madlib_mop.driver.changes.replay import RepeatedCommands
+from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.driver.running.hopper import Hopper
@@ -150,7 +151,7 @@ def test_a_command_that_waits_does_not_delay_unpause():
             applied.append(command.command)
 
     pending = [ChangeRow.asked(1, name, {}, 10) for name in names]
-    Waiting(a_side(SimpleNamespace(commands=lambda *_: pending), {})).apply_pending()
+    Waiting(a_side(SimpleNamespace(), {})).apply(pending)
     assert applied == ["pause", "unpause"]
 
 
@@ -205,7 +206,7 @@ def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
     models = FailedModels({1: a_model(1, state=state, state_detail="first")})
     hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=nothing)
     hopper._decider = SimpleNamespace(failed=lambda key: [key])
-    hopper._changes = SimpleNamespace(make_all=found.extend)
+    hopper._make = found.extend
     hopper._failed = partial(Hopper._failed, hopper)
     Hopper._fail_model(hopper, 1, Visit((1,), 0, 1, 1), RetryDecision(False, False, {"message": "second"}))
     assert (found, models[1].state) == (told, ModelState.FAILED) and models[1].state_detail.startswith(reason)

@@ -9,10 +9,11 @@ from mop_backend.messages import Evaluate
 
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
-from madlib_mop.catalog.rows.states import ChangeSource, ModelState, RunState
-from madlib_mop.driver.changes.changes import Changes, RunSide
+from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
+from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.deciders import TimeLimit, make_time_limit
 from madlib_mop.driver.changes.search import make_searcher
+from madlib_mop.driver.changes.side import RunSide
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
@@ -336,7 +337,8 @@ def test_what_people_ask_for_after_the_run_has_time_of_its_own():
     driver.record.finish(1)
     for change in (Extend(trained, num_iterations=2), Resume(stopped[0])):
         driver.record.issue(ChangeRow.asked(1, change.function, {}, 10).checked(change))
-    Changes(RunSide(driver.record, driver.record.the_run)).apply_pending()
+    pending = driver.record.commands(1, ChangeState.PENDING)
+    Changes(RunSide(driver.record, driver.record.the_run)).apply(pending)
     assert driver.record.the_run.state is RunState.INTERRUPTED and driver.record.the_run.plan.time_limit_s is None
     before = driver.record.rows[trained].epoch
     driver.drive()
