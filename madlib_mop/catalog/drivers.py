@@ -295,7 +295,7 @@ class RunAdmission(RunDrivers):
         """Admit a run without asking."""
         self.set_run(run_id, admitted_at=func.clock_timestamp())
 
-    def give_place_back(self, run_id: int) -> None:
+    def release_place(self, run_id: int) -> None:
         """Let a run that has a driver count neither as one that trains nor as one that waits."""
         self.set_run(run_id, asked_at=None, admitted_at=None)
 

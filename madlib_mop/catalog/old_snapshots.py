@@ -23,7 +23,7 @@ from madlib_mop.catalog.drivers import DRIVER_LOCKS, IS_LOCK_OF_RUN
 from madlib_mop.catalog.record_session import RecordSession
 
 _XIDS = 1 << 32
-_SETTLED_S = 2  # the server returns the time of the directory's change in whole seconds
+_RECENT_S = 2  # the server returns the time of the directory's change in whole seconds
 _HOLDERS = """
     SELECT pg_catalog.json_build_array(
         pg_catalog.concat_ws(' ', a.pid, a.backend_start, a.xact_start, a.backend_xmin),
@@ -221,7 +221,7 @@ class ServerPolls:
         # Before the exports: a change of them while the holders are read is then noticed.
         who = {"owner": owner, "callers": [*self._callers, *training]}
         ((next_xid, found),) = self._record.execute(_POLL, who)
-        ((changed, is_recent, has_exports),) = self._record.execute(_EXPORTS, [_SETTLED_S])
+        ((changed, is_recent, has_exports),) = self._record.execute(_EXPORTS, [_RECENT_S])
         is_moving = is_recent or (self._changed is not None and changed != self._changed)
         self._changed = changed
         holders = [SnapshotHolder(*row) for row in found]

@@ -137,7 +137,7 @@ def test_help_gives_our_texts_and_no_other_file(bench):
 
 def test_no_module_is_reached_by_a_functions_name(bench):
     connection = bench.connect(ALICE)
-    for function in ("os:system", "runs:resume", "..runs", "help:give_help", ""):
+    for function in ("os:system", "runs:resume", "..runs", "help:show_help", ""):
         error = refusal(connection, "SELECT madlib_mop_calls.call(%s, '{}', NULL)", [function])
         assert (error.sqlstate, f"there is no command {function!r}" in error.message) == ("0A000", True)
     connection.close()

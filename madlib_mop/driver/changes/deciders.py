@@ -43,7 +43,7 @@ class Decider:
     """No-op decider: the set of models is fixed."""
 
     def begin(self, models: Mapping[int, ModelRow]) -> Decisions:
-        """Called once, while the workers are opened; a resumed run has recorded decisions.
+        """Called once, while the segments are opened; a resumed run has recorded decisions.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Command = Callable[["Call"], Any]
 
 COMMANDS = {
-    "help": "commands.help:give_help",
+    "help": "commands.help:show_help",
     "version": "commands.installation:version",
     "load_keras_model": "commands.architectures:load_keras_model",
     "delete_keras_model": "commands.architectures:delete_keras_model",

@@ -16,7 +16,7 @@ _LIST = re.compile(r"\{(\w+)\}")
 _USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")
 
 
-def give_help(call: Call) -> str:
+def show_help(call: Call) -> str:
     """Return the help text of a family of functions.
 
     ``f()`` returns the first paragraph of the file; with the words usage, help, ? or example, it returns all of it.

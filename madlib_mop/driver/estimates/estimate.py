@@ -352,14 +352,11 @@ class Estimator:
             return {(key,): c for key, c in search.configurations.items()}
         found: dict[Unit, Configuration] = {}
         for model in self.models.values():
-            found.setdefault(self.groups.unit_of(model.mst_key), self._own(model))
+            found.setdefault(self.groups.unit_of(model.mst_key), model.configuration)
         return found
 
-    def _own(self, model: ModelRow) -> Configuration:
-        return Configuration.recorded(model.model_id, model.compile_params, model.fit_params, model.model_arch)
-
     def _configuration(self, mst_key: int, otherwise: Configuration) -> Configuration:
-        return self._own(self.models[mst_key]) if mst_key in self.models else otherwise
+        return self.models[mst_key].configuration if mst_key in self.models else otherwise
 
     def _request(self, c: Configuration) -> dict[str, Any]:
         """Return a model for a trainer."""

@@ -129,7 +129,7 @@ class Place:
             self._reads_since = now
         if not self._is_given_back and now - self._reads_since >= self._limit_s:
             self._is_given_back = True
-            self._record.give_place_back(self._run_id)  # defence: places-of-sleepers
+            self._record.release_place(self._run_id)  # defence: places-of-sleepers
             self._record.wake_waiting()
             self._tell(
                 f"all segments have waited for rows of the source table for {self._limit_s:g} s: another run may"

@@ -1,7 +1,7 @@
 """Model averaging: trains one model on all segments at once, iteration after iteration, until all are done.
 
-It uses the same workers, record, attempts, evaluations and slots as the hopper; but the segments' states are staged,
-and when all are complete, one worker averages them into the model's next state. Called by `driving.drive`.
+It uses the same segments, record, attempts, evaluations and slots as the hopper; but the segments' states are staged,
+and when all are complete, one segment averages them into the model's next state. Called by `driving.drive`.
 """
 
 import time

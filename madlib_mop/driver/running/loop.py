@@ -359,7 +359,7 @@ class Attempts:
         return self._count(key, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
 
     def _sql(self, key: str, error: Header) -> RetryDecision:
-        """Decide after a failed statement of the worker: missing rights or objects end the run; other errors may be
+        """Decide after a failed statement of a segment: missing rights or objects end the run; other errors may be
         temporary."""
         sqlstate = error["sqlstate"] or ""
         if sqlstate == "42P01" and not error.get("hint"):  # the table was dropped, or the engine has moved the shard

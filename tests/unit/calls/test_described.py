@@ -15,7 +15,7 @@ from madlib_mop.calls.tables import markdown, usage
 from madlib_mop.cli import runs
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
-from madlib_mop.driver.commands.help import give_help
+from madlib_mop.driver.commands.help import show_help
 from madlib_mop.schedule import SCHEDULES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +36,7 @@ def test_the_manual_has_a_table_for_every_function():
 
 
 def test_schedules_are_in_the_help_text_and_in_the_manual_each_in_words_of_its_own():
-    shown = give_help(SimpleNamespace(arguments={"topic": "madlib_keras_fit_multiple_model", "option": "usage"}))
+    shown = show_help(SimpleNamespace(arguments={"topic": "madlib_keras_fit_multiple_model", "option": "usage"}))
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (ROOT / "docs" / "exactness.md").read_text(), re.MULTILINE)
     assert rows == [(name, rule.summary) for name, rule in SCHEDULES.items()]
     assert len(set(dict(rows).values())) == len(rows)
@@ -63,7 +63,7 @@ def test_a_long_meaning_stands_at_the_first_table_of_the_page_that_needs_it():
 
 @pytest.mark.parametrize("topic", [file.stem for file in (ROOT / "madlib_mop/driver/help").glob("*.txt")])
 def test_a_help_text_has_the_call_with_every_argument(topic):
-    text = give_help(SimpleNamespace(arguments={"topic": topic, "option": "usage"}))
+    text = show_help(SimpleNamespace(arguments={"topic": topic, "option": "usage"}))
     assert usage(FUNCTIONS[topic]) in text
     assert all(re.search(rf"^ +{a.name},? +-- {re.escape(a.type)}", text, re.MULTILINE)
                for a in FUNCTIONS[topic].arguments)  # fmt: skip

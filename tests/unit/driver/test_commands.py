@@ -8,7 +8,7 @@ import pytest
 from madlib_mop import errors
 from madlib_mop.calls import FUNCTIONS
 from madlib_mop.driver.commands import COMMANDS, find_command
-from madlib_mop.driver.commands.help import give_help
+from madlib_mop.driver.commands.help import show_help
 from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
 from tests.helpers.unit.rows import a_plan, a_run
@@ -40,7 +40,7 @@ def test_a_name_is_looked_up_not_imported(name):
 
 def ask(topic, option=None) -> str:
     """Return a help text."""
-    return give_help(SimpleNamespace(arguments={"topic": topic, "option": option}))
+    return show_help(SimpleNamespace(arguments={"topic": topic, "option": option}))
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.driver.commands.help import give_help
+from madlib_mop.driver.commands.help import show_help
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
 from madlib_mop.search.by_name import METHODS, search_class
@@ -21,7 +21,7 @@ MANUAL = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]*)`[^|]*\|$", (ROOT / "docs/
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_is_in_the_help_text_with_its_parameters_and_a_line_of_its_own(method):
-    shown = give_help(SimpleNamespace(arguments={"topic": "madlib_keras_automl", "option": "usage"}))
+    shown = show_help(SimpleNamespace(arguments={"topic": "madlib_keras_automl", "option": "usage"}))
     assert re.search(rf"^    {method} +{re.escape(MANUAL[method])}\n +\S", shown, re.MULTILINE)
     (repeatable,) = re.findall(r"^With (.*),\nthe same random_state", shown, re.MULTILINE)
     assert (method in re.split(", | and ", repeatable)) is search_class(method).repeatable
