@@ -4,8 +4,7 @@ What is the same is not written again. The settings that Cloudberry has and Gree
 `engines.sessions.login`, as all settings that only some servers have.
 """
 
-from madlib_mop.engines.base.products import CLOUDBERRY
-from madlib_mop.engines.greenplum import Greenplum
+from madlib_mop.engines.greenplum import CLOUDBERRY, Greenplum
 
 
 class Cloudberry(Greenplum):

@@ -1,17 +1,61 @@
-"""The engine Greenplum: a segment is one of the cluster's, its number the ``gp_segment_id``.
+"""The engine Greenplum: a segment is one of the cluster's, its number the ``gp_segment_id``; and which product has
+Greenplum's catalogs: Greenplum, or one made from it.
 
 A packed table is DISTRIBUTED BY (__dist_key__) with exactly one key a segment; madlib_mop.segment_key has the segment
 of each key. A worker reaches its trainer by queries for that key (mop_backend.dispatch).
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, statement
 from madlib_mop.engines.base.caller import EngineCaller
 from madlib_mop.engines.base.interface import HERE, Engine, EngineLimits, Segment, SegmentLocation, ShardPlace, Store
 from madlib_mop.engines.base.keyed_store import KeyedStore
-from madlib_mop.engines.base.products import GREENPLUM, PRODUCT, Product, product_of
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
+
+
+@dataclass(frozen=True)
+class Product:
+    """A server with Greenplum's catalogs.
+
+    Attributes
+    ----------
+    name : str
+        As engines and dialects are named.
+    title : str
+        As messages name it.
+    major : int
+        Major version of the first PostgreSQL in it that can be used.
+    first : str
+        The version of the product that has it.
+    """
+
+    name: str
+    title: str
+    major: int
+    first: str
+
+
+GREENPLUM = Product("greenplum", "Greenplum", 12, "Greenplum 7")
+CLOUDBERRY = Product("cloudberry", "Cloudberry", 14, "Cloudberry 1")
+
+#: Returns one row; `product_of` takes its columns.
+PRODUCT = (
+    "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS has_segments,"
+    " pg_catalog.version() AS version"
+)
+# "PostgreSQL 14.4 (Apache Cloudberry 2.0.0-incubating build 1) on ..."; before it joined Apache, "(Cloudberry Database"
+_CLOUDBERRY = re.compile(r"\((?:Apache )?Cloudberry\b")
+
+
+def product_of(has_segments: bool, version: str) -> Product | None:
+    """Return the product that a server is, by its catalogs and its version(); None for PostgreSQL without segments."""
+    if not has_segments:
+        return None
+    return CLOUDBERRY if _CLOUDBERRY.search(version) else GREENPLUM
+
 
 _SEGMENTS = "madlib_mop.segments"
 _SHOWN = 5

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, Product
+from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM, Product
 from tests.helpers.database import SqlSessions
 
 #: The matrix: the tests of this folder run on each server whose variable is set.

@@ -6,8 +6,7 @@ import threading
 import psycopg2
 import pytest
 
-from madlib_mop.catalog.drivers import _LOCK
-from madlib_mop.catalog.sessions.lock_holders import end_holders
+from madlib_mop.catalog.drivers import _LOCK, end_holders
 from madlib_mop.cli.cluster.layout import claim
 from madlib_mop.errors import NotReady
 from tests.conftest import TEMPLATE, Cluster, Database, run

@@ -15,7 +15,7 @@ from madlib_mop.cli.cluster.facts import HostFacts, problem, read_facts
 from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.cli.install import show
-from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM
+from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM
 
 SQL, UPDATE = f"madlib_mop--{__version__}.sql", f"madlib_mop--0.0.1--{__version__}.sql"
 # Replaces ssh: each host has its own directory in place of "coordinator".

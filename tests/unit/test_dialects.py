@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM
+from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM
 from tests.unit.test_build_extension import ROOT, build_extension, sources  # noqa: F401
 
 DIALECTS = build_extension.DIALECTS

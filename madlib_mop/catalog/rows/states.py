@@ -1,4 +1,6 @@
-"""The recorded states of runs, models, commands and jobs, and the allowed transitions."""
+"""The recorded states of runs, models, commands and jobs, the allowed transitions, and the advisory lock that a run's
+driver holds, by which others see that the run is at work.
+"""
 
 from enum import StrEnum
 
@@ -109,3 +111,15 @@ _AFTER = {
     ModelState.STOPPED: (ModelState.FAILED, ModelState.WAITING, ModelState.TRAINING),
     ModelState.FAILED: (),
 }
+
+
+#: "mop": the class of the lock.
+LOCK_CLASS = 0x6D6F70
+
+
+def lock_number(run_id: int) -> int:
+    """Return a run's number in its driver's advisory lock: ``objid`` in pg_locks, which has 32 bits and is never 0.
+
+    Runs whose numbers differ by a multiple of 4,294,967,295 share a lock.
+    """
+    return (run_id - 1) % 0xFFFFFFFF + 1

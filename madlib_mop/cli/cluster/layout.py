@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as Connection
 
 from madlib_mop import __version__
 from madlib_mop.cli.cluster.remote import Host, is_this_machine
-from madlib_mop.engines.base.products import PRODUCT, Product, product_of
+from madlib_mop.engines.greenplum import PRODUCT, Product, product_of
 from madlib_mop.errors import InsufficientPrivilege, NotReady, Unsupported
 
 _HOSTS = """

@@ -11,7 +11,7 @@ from mop_backend.frames import Header, Json
 from psycopg2.extensions import connection
 
 from madlib_mop.catalog.rows.base import one_row
-from madlib_mop.engines.base.products import PRODUCT, Product, product_of
+from madlib_mop.engines.greenplum import PRODUCT, Product, product_of
 from madlib_mop.errors import read_server_error
 
 

@@ -11,7 +11,7 @@ from mop_backend.memory import LOADED_TRAINER_BYTES
 from madlib_mop.cli.doctor.context import CheckContext, message_of
 from madlib_mop.cli.doctor.findings import CheckState, Finding
 from madlib_mop.cli.doctor.server import limits_of
-from madlib_mop.engines.base.products import Product
+from madlib_mop.engines.greenplum import Product
 
 _DOWN = (
     "SELECT content::pg_catalog.int4, hostname FROM pg_catalog.gp_segment_configuration WHERE status <> 'u' ORDER BY 1"

@@ -242,7 +242,8 @@ class Changes:
 
         def apply() -> None:
             self._side.stopped(key)
-            self.make_all(self._side.decider.failed(key))
+            for decider in self._side.deciders:
+                self.make_all(decider.failed(key))
 
         return _Effect(write, f"mst_key {key} is stopped {self._where(model)}{reason}")
 

@@ -1,6 +1,6 @@
 """Deciders on a run's models: events of the run in, changes out. They have no session, and write nothing.
 
-The hopper notifies the decider of its run, and has `Changes` make what it decides. A run whose set of models is fixed
+The hopper notifies the deciders of its run, and has `Changes` make what they decide. A run whose set of models is fixed
 has none, or the one that ends it when its time is over.
 """
 
@@ -40,7 +40,7 @@ Decisions = Iterator[Decision]
 
 
 class Decider:
-    """No-op decider: the set of models is fixed."""
+    """The base of deciders: it decides nothing."""
 
     def begin(self, models: Mapping[int, ModelRow]) -> Decisions:
         """Called once, while the segments are opened; a resumed run has recorded decisions.
@@ -81,45 +81,6 @@ class Decider:
     def ended(self) -> Decisions:
         """Called when no task is left."""
         yield from ()
-
-
-class Deciders(Decider):
-    """Several deciders of one run, such as a search and the replay of commands."""
-
-    def __init__(self, *deciders: Decider):
-        self._all = deciders
-
-    def begin(self, models: Mapping[int, ModelRow]) -> Decisions:
-        for each in self._all:
-            yield from each.begin(models)
-
-    def visited(self, mst_key: int) -> Decisions:
-        for each in self._all:
-            yield from each.visited(mst_key)
-
-    def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> Decisions:
-        for each in self._all:
-            yield from each.reached(mst_key, epoch, metrics)
-
-    def failed(self, mst_key: int) -> Decisions:
-        for each in self._all:
-            yield from each.failed(mst_key)
-
-    @property
-    def decides(self) -> bool:
-        return any(each.decides for each in self._all)
-
-    @property
-    def time_over(self) -> str | None:
-        return next((why for each in self._all if (why := each.time_over) is not None), None)
-
-    def tick(self) -> Decisions:
-        for each in self._all:
-            yield from each.tick()
-
-    def ended(self) -> Decisions:
-        for each in self._all:
-            yield from each.ended()
 
 
 class TimeLimit(Decider):

@@ -30,7 +30,7 @@ class RunSide:
     models : RunModels, optional
         Those of the record if omitted.
     slots : StateSlots, optional
-    decider : Decider, optional
+    deciders : sequence of Decider, optional
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class RunSide:
         run: RunRow,
         models: RunModels | None = None,
         slots: StateSlots | None = None,
-        decider: Decider | None = None,
+        deciders: Sequence[Decider] = (),
     ):
         self.record = record
         self.run = run
@@ -56,7 +56,7 @@ class RunSide:
             slots = StateSlots(record, run.run_id, [*newest_states(rows), *best_states(rows)])
         self.slots = slots
         self.groups = FusedGroups(run.plan.fused_training)
-        self.decider = decider or Decider()
+        self.deciders = deciders
         # a search that has ended with its run decides no more; one that was interrupted goes on with the run
         self._has_open_search = run.is_search and not run.state.is_trained and not run.reopened
 

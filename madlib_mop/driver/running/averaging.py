@@ -5,6 +5,7 @@ and when all are complete, one segment averages them into the model's next state
 """
 
 import time
+from collections.abc import Sequence
 
 from mop_backend.messages import (
     AverageCommitted,
@@ -42,7 +43,7 @@ class Averaging(RunLoop[Task]):
 
     Parameters
     ----------
-    decider : Decider
+    deciders : sequence of Decider
         Ends the model when the time is over.
     """
 
@@ -54,10 +55,10 @@ class Averaging(RunLoop[Task]):
         segments: Segments,
         run: RunRow,
         progress: ProgressReporter,
-        decider: Decider | None = None,
+        deciders: Sequence[Decider] = (),
     ):
         super().__init__(record, segments, run, progress)
-        self._decider = decider or Decider()
+        self._deciders = deciders
         shards = run.plan.training.segments
         self._n_segments = run.n_segments
         self._with_rows = [shard.segment_id for shard in shards if shard.n_rows]
@@ -149,10 +150,12 @@ class Averaging(RunLoop[Task]):
         self._plan.finish_early(self._plan.begun)
 
     def _begun(self) -> None:
-        self._make_all(self._decider.begin(self._models))
+        for decider in self._deciders:
+            self._make_all(decider.begin(self._models))
 
     def _tick(self) -> None:
-        self._make_all(self._decider.tick())
+        for decider in self._deciders:
+            self._make_all(decider.tick())
 
     def _make_all(self, decisions: Decisions) -> None:
         """End the model with its current iteration when the time is over; its first one is always completed."""

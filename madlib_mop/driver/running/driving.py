@@ -7,7 +7,7 @@ up. Called by the commands that train, resume or replay.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
-from madlib_mop.driver.changes.deciders import Decider, Deciders, make_time_limit
+from madlib_mop.driver.changes.deciders import Decider, make_time_limit
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.estimates.estimate import expected_time
@@ -151,20 +151,20 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )
-        progress, decider = _make_decider(call, record, run)
+        progress, deciders = _make_deciders(call, record, run)
         progress.started(_expected_time(record, run))
         access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
         segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
         if run.schedule == AVERAGING:
-            hopper = Averaging(record, segments, run, progress, decider)
+            hopper = Averaging(record, segments, run, progress, deciders)
         else:
             policy = _make_policy(call, record, run, segments, progress)
-            hopper = Hopper(record, segments, run, progress, recorded, decider, policy)
+            hopper = Hopper(record, segments, run, progress, recorded, deciders, policy)
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
         models = record.models(run_id)
-        state, detail = RunState.TRAINED, decider.time_over
+        state, detail = RunState.TRAINED, next((why for each in deciders if (why := each.time_over)), None)
     except Cancelled as error:
         by_caller = record.cancelled_by(run_id) is None
         state, detail = (RunState.INTERRUPTED if by_caller else RunState.CANCELLED), error.message
@@ -270,8 +270,8 @@ def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | No
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)
 
 
-def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Decider]:
-    """Create the progress and the decider of a run."""
+def _make_deciders(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Sequence[Decider]]:
+    """Create the progress and the deciders of a run."""
     models = record.models(run.run_id)
     deciders: list[Decider] = []
     if run.is_search:
@@ -286,7 +286,7 @@ def _make_decider(call: Call, record: Record, run: RunRow) -> tuple[ProgressRepo
         deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
     if not run.is_search and run.plan.time_limit_s is not None:  # that of a search has its limit
         deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
-    return progress, Deciders(*deciders)
+    return progress, deciders
 
 
 def become_driver(record: Record, run_id: int, anew: bool = False) -> None:

@@ -32,7 +32,7 @@ from madlib_mop.catalog.rows.states import ChangeState, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots, best_key
 from madlib_mop.driver.changes.changes import Changes
-from madlib_mop.driver.changes.deciders import Decider, Decisions
+from madlib_mop.driver.changes.deciders import Decider
 from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations, evaluation_task
@@ -105,7 +105,7 @@ class RunningModels(RunSide):
     models : RunModels
     segments : Segments
     progress : ProgressReporter
-    decider : Decider
+    deciders : sequence of Decider
     recorded : list of Visit or None
         For a replay: the visits to repeat.
     slots : StateSlots, optional
@@ -121,11 +121,11 @@ class RunningModels(RunSide):
         models: RunModels,
         segments: Segments,
         progress: ProgressReporter,
-        decider: Decider,
+        deciders: Sequence[Decider],
         recorded: Sequence[Visit] | None = None,
         slots: StateSlots | None = None,
     ):
-        super().__init__(record, run, models, slots, decider)
+        super().__init__(record, run, models, slots, deciders)
         self.progress = progress
         self.stops = EarlyStops(record, run, self.models, self.slots, progress)
         groups_graphs = run.plan.any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
@@ -137,7 +137,7 @@ class RunningModels(RunSide):
 
     @property
     def in_search(self) -> bool:
-        return self.decider.decides
+        return any(each.decides for each in self.deciders)
 
     # Fused groups
 
@@ -293,7 +293,7 @@ class Hopper(RunLoop[Task]):
     ----------
     recorded : list of Visit or None
         For a replay: the visits to repeat.
-    decider : Decider
+    deciders : sequence of Decider
         Notified of the models' progress; can change the run's models.
     policy : Policy or None
         Notified of metrics; issues commands.
@@ -308,12 +308,12 @@ class Hopper(RunLoop[Task]):
         run: RunRow,
         progress: ProgressReporter,
         recorded: Sequence[Visit] | None = None,
-        decider: Decider | None = None,
+        deciders: Sequence[Decider] = (),
         policy: Policy | None = None,
     ):
         super().__init__(record, segments, run, progress)
-        self._decider = decider or Decider()
-        self._running = RunningModels(record, run, self._models, segments, progress, self._decider, recorded)
+        self._deciders = deciders
+        self._running = RunningModels(record, run, self._models, segments, progress, deciders, recorded)
         self._plan = self._running.scheduler
         self._slots = self._running.slots
         self._stops = self._running.stops
@@ -328,10 +328,9 @@ class Hopper(RunLoop[Task]):
     def _changes(self) -> Changes:
         return Changes(self._running)
 
-    def _make(self, decisions: Decisions) -> None:
-        """Make what the decider decides, one decision after the other."""
-        for decision in decisions:
-            self._changes.make(decision)
+    @property
+    def _is_time_over(self) -> bool:
+        return any(each.time_over is not None for each in self._deciders)
 
     def _apply_commands(self) -> None:
         """Apply the commands that are pending."""
@@ -341,7 +340,8 @@ class Hopper(RunLoop[Task]):
 
     def _begun(self) -> None:
         self._running.dissolve_repeated()
-        self._make(self._decider.begin(self._models))
+        for decider in self._deciders:
+            self._changes.make_all(decider.begin(self._models))
         self._apply_commands()
         if any(model.has_own_visits for model in self._models.values()):
             self._metrics_came()  # a dead driver may not have had an answer to the last ones
@@ -357,11 +357,11 @@ class Hopper(RunLoop[Task]):
 
     def _policy_over(self, event: PolicyAnswered | PolicyFailed) -> None:
         assert self._policy is not None, "only a policy is evaluated"
-        if self._policy.evaluated(event, is_late=self._decider.time_over is not None):
+        if self._policy.evaluated(event, is_late=self._is_time_over):
             self._apply_commands()
 
     def _metrics_came(self) -> None:
-        if self._policy is not None and self._decider.time_over is None:
+        if self._policy is not None and not self._is_time_over:
             self._policy.metrics_came()
 
     def _start_tasks(self) -> None:
@@ -371,10 +371,12 @@ class Hopper(RunLoop[Task]):
     def _tick(self) -> None:
         self._running.dissolve_repeated()
         self._compact()
-        self._make(self._decider.tick())
+        for decider in self._deciders:
+            self._changes.make_all(decider.tick())
 
     def _ended(self) -> None:
-        self._make(self._decider.ended())
+        for decider in self._deciders:
+            self._changes.make_all(decider.ended())
         self._progress.run_over()
 
     def _order(self, flight: InFlight[Task], attempt: int) -> Order:
@@ -487,7 +489,8 @@ class Hopper(RunLoop[Task]):
         if self._sample_of(task) is not None:
             self._metrics_came()
         for visit in kept:
-            self._make(self._decider.visited(visit.mst_key))
+            for decider in self._deciders:
+                self._changes.make_all(decider.visited(visit.mst_key))
         trained = [v.mst_key for v in kept if self._models[v.mst_key].is_alive]  # others were stopped meanwhile
         if done is not None and trained and not self._evaluations.begin(trained, done.epoch):
             for key in trained:
@@ -499,7 +502,8 @@ class Hopper(RunLoop[Task]):
             self._models.trained(mst_key)
         self._progress.epoch_over(mst_key, epoch, self._plan)
         if self._models[mst_key].state is ModelState.TRAINED:
-            self._make(self._decider.reached(mst_key, epoch, metrics))
+            for decider in self._deciders:
+                self._changes.make_all(decider.reached(mst_key, epoch, metrics))
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
         """Continue after a task without a result: repeat it, split its unit, fail its model, or end the run."""
@@ -536,12 +540,13 @@ class Hopper(RunLoop[Task]):
         self._failed(mst_key, reason, model.is_alive)
 
     def _failed(self, mst_key: int, reason: str, was_alive: bool) -> None:
-        """Continue without a failed model; its failure is recorded. The decider was told of one that was stopped."""
+        """Continue without a failed model; its failure is recorded. The deciders were told of one that was stopped."""
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
         if was_alive:
-            self._make(self._decider.failed(mst_key))
+            for decider in self._deciders:
+                self._changes.make_all(decider.failed(mst_key))
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > self._slots.pause_s:

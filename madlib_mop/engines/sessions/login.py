@@ -21,8 +21,8 @@ from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password, libpq_version
 from psycopg2.extensions import cursor as Cursor
 
+from madlib_mop.catalog.drivers import end_holders
 from madlib_mop.catalog.rows.base import one_row
-from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.catalog.sessions.passwords import protecting
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.session import LoginTarget

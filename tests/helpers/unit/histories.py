@@ -32,7 +32,7 @@ from madlib_mop.catalog.rows.run import VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
 from madlib_mop.driver.changes.changes import Changes
-from madlib_mop.driver.changes.deciders import Deciders, make_time_limit
+from madlib_mop.driver.changes.deciders import make_time_limit
 from madlib_mop.driver.changes.replay import RepeatedCommands
 from madlib_mop.driver.changes.search import make_searcher
 from madlib_mop.driver.changes.side import RunSide
@@ -370,7 +370,7 @@ class History(Life):
         if self.has_policy:
             commands = PolicyCommands(self.record, run, self.caller)
             policy = Policy(run.plan.policy, 1, commands, self.segments, progress.tell)
-        return Hopper(self.record, self.segments, run, progress, None, decider, policy)
+        return Hopper(self.record, self.segments, run, progress, None, [decider], policy)
 
     @property
     def time_is_over(self) -> bool:
@@ -565,10 +565,10 @@ class Replay(Life):
         self.record = self.replayed
 
     def hopper(self, run, progress):
-        decider = RepeatedCommands(self.record.models(PARENT))
+        deciders = [RepeatedCommands(self.record.models(PARENT))]
         if run.is_search:
-            decider = Deciders(make_searcher(self.record, run, lambda: 0.0), decider)
-        return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), decider)
+            deciders = [make_searcher(self.record, run, lambda: 0.0), *deciders]
+        return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), deciders)
 
 
 def live_and_check(seed: int) -> History:

@@ -155,8 +155,8 @@ BUGS = (
     Bug(
         "a driver begins its tasks before it obeys pending commands",
         f"{_RUNNING}/hopper.py",
-        "self._make(self._decider.begin(self._models))\n        self._apply_commands()\n",
-        "self._make(self._decider.begin(self._models))\n",
+        "self._changes.make_all(decider.begin(self._models))\n        self._apply_commands()\n",
+        "self._changes.make_all(decider.begin(self._models))\n",
     ),
     Bug(
         "a command that was withdrawn is obeyed",

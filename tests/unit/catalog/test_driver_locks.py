@@ -3,7 +3,7 @@
 import pytest
 
 from madlib_mop.catalog.drivers import _lock_key
-from madlib_mop.catalog.run_locks import lock_number
+from madlib_mop.catalog.rows.states import lock_number
 
 
 @pytest.mark.parametrize("run_id", [1, 2, 2**31 - 1, 2**31, 2**32 - 1])

@@ -41,12 +41,12 @@ class LimitedDriver(Driver):
     def hopper(self, run, progress):
         decider = make_time_limit(self.record, run, self.elapsed_s)
         if run.schedule == AVERAGING:
-            return Averaging(self.record, self.segments, run, progress, decider)
+            return Averaging(self.record, self.segments, run, progress, [decider])
         policy = None
         if run.plan.policy is not None:
             commands = PolicyCommands(self.record, run, self.caller)
             policy = Policy(run.plan.policy, 1, commands, self.segments, progress.tell)
-        return Hopper(self.record, self.segments, run, progress, None, decider, policy)
+        return Hopper(self.record, self.segments, run, progress, None, [decider], policy)
 
     def elapsed_s(self):
         """Return the time of the run."""

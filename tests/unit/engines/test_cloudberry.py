@@ -13,10 +13,9 @@ from madlib_mop.cli.doctor import greenplum as cluster_checks
 from madlib_mop.cli.doctor import server as server_checks
 from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.driver.data.engine import _CLUSTERS, engine_of, engine_of_table
-from madlib_mop.engines.base import products
-from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, PRODUCT, Product, product_of
+from madlib_mop.engines import greenplum
 from madlib_mop.engines.cloudberry import Cloudberry
-from madlib_mop.engines.greenplum import Greenplum
+from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM, PRODUCT, Greenplum, Product, product_of
 from madlib_mop.engines.sessions.login import SESSION_OPTIONS, options_of
 from madlib_mop.errors import Unsupported
 from tests.greenplum.conftest import MATRIX
@@ -53,7 +52,7 @@ def test_the_engine_is_that_of_the_product_that_version_names(version, engine):
 
 def test_a_product_has_an_engine_a_dialect_and_a_line_in_the_test_matrix():
     """Everything else is derived from these; without an engine, every call on a product would fail."""
-    known = {value for value in vars(products).values() if isinstance(value, Product)}
+    known = {value for value in vars(greenplum).values() if isinstance(value, Product)}
     assert known >= {GREENPLUM, CLOUDBERRY}
     assert known == {engine.product for engine in _CLUSTERS} == {*MATRIX}
     assert {product.name for product in known} | {"postgres"} == {*build_extension.DIALECTS}

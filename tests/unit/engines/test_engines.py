@@ -71,7 +71,7 @@ def test_no_module_above_asks_which_engine_it_is():
     "code",
     [
         "from madlib_mop.engines.greenplum import find_product",
-        "from madlib_mop.engines.base.products import PRODUCT",
+        "from madlib_mop.engines.greenplum import PRODUCT",
         "from madlib_mop.engines import citus",
         "if packed.engine != 'postgres': pass",
         "query = 'SELECT * FROM pg_dist_node'",

@@ -14,7 +14,7 @@ from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS as COLUMN
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.relations import Column
-from madlib_mop.engines.base.products import PRODUCT
+from madlib_mop.engines.greenplum import PRODUCT
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from tests.helpers.unit.documents import dense, keras_3, layer
 

@@ -21,8 +21,7 @@ from madlib_mop.catalog.facts.reading.shared import (
     array,
     moment,
 )
-from madlib_mop.catalog.rows.states import ENDED, RunState
-from madlib_mop.catalog.run_locks import LOCK_CLASS, lock_number
+from madlib_mop.catalog.rows.states import ENDED, LOCK_CLASS, RunState, lock_number
 
 _MAX_SHOWN = 100
 # How many models run ``r`` has, and how many visits of those that have not failed and were not stopped.
