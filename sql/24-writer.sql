@@ -1,6 +1,6 @@
 -- Functions by which a writer session reads and writes the record. Only superusers have rights to them: a writer is logged
--- in as the server's own user and does not touch users' relations, so users' code cannot run in it. Each function applies
--- its change of a model's state in the one transaction of a visit.
+-- in as the server's own user and does not touch users' relations, so users' code cannot run in it. What changes
+-- a model's state runs in the one transaction of a visit.
 
 CREATE FUNCTION madlib_mop_internal.model_of(run_id bigint, mst_key integer) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$

@@ -1,4 +1,5 @@
-"""Names of tables and columns, and the only code that quotes them into SQL; used by the driver and the engines."""
+"""Names of tables and columns, quoted into SQL; used by the driver and the engines. Sessions without the driver, and
+logins, use psycopg2's ``sql`` instead."""
 
 import string
 from collections.abc import Sequence

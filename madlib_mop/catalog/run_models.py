@@ -1,4 +1,4 @@
-"""The models of a running run: their recorded rows, and the only code that changes their states.
+"""The models of a run: their recorded rows, and the code of the driver that changes their states while it trains.
 
 The hopper, model averaging and their shared parts (evaluations, early stopping, changes by a search) read the models
 here and report changes. A change is recorded first; inside a caller's transaction it is recorded at its commit, and a

@@ -5,7 +5,7 @@ run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_
 the next; a slot whose last state has been replaced is emptied and used again, as soon as no snapshot of a dump may see
 what is in it (`old_snapshots`). A slot is full with a 64th of the run's states: with fewer models than that, each state
 above 1 MB has its own slot, and little more disk is used than for the newest states. At the end of a run, the states
-that stay are moved together. Called by the hopper and by model averaging.
+that stay are moved together.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The session in which a job's statement runs: how it logs in, and its end after a worker has died.
 
 It has the rights of the job's owner and holds no secret: a login role of its own, a member of the owner, as readers of
-runs have (`madlib_mop.engines.sessions.login`).
+runs have (`madlib_mop.engines.sessions.access`).
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.job import JobRow
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
-from madlib_mop.engines.sessions.login import BECOME, RunLogin, drop_login
+from madlib_mop.engines.sessions.access import BECOME
+from madlib_mop.engines.sessions.login import RunLogin, drop_login
 from madlib_mop.engines.sessions.session import LoginTarget
 
 _RIGHTS = (

@@ -1,7 +1,7 @@
 """The changes of a run's models: what people, policies, searches, early stopping and replays decide on.
 
 Each change is one class, with its form in the record. `search` proposes some of them; `driver.changes` checks, writes
-and applies all. A new change is a class here, and what it does in `driver.changes.changes`.
+and applies all but those of early stopping. A new change is a class here, and what it does in `driver.changes.changes`.
 """
 
 from __future__ import annotations

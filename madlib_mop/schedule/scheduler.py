@@ -368,7 +368,7 @@ def _graph(model: ModelProgress) -> Hashable:
 
 
 class Scheduler:
-    """Plans a run by events; made by :func:`.making.make_scheduler`.
+    """Plans a run by events; made by `make_scheduler`.
 
     It has no clock, no threads and no randomness: the same events in the same order give the same plan. The caller's
     loop is: start what :meth:`next_tasks` gives, wait until something ends, report it, and so on until :attr:`done`.
@@ -384,9 +384,9 @@ class Scheduler:
 
     ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for. If
     ``any_trainer`` is set, each segment's trainer can hold the rows of all, and a task says whose makes it
-    (:class:`.trainers.Trainers`). Then a segment that is busy or down means its trainer: others train on its rows.
+    (`Trainers`). Then a segment that is busy or down means its trainer: others train on its rows.
 
-    An event looks at the models that wait, see :class:`.ready.ReadyModels`; memory is O(n + p).
+    An event looks at the models that wait, see `ReadyModels`; memory is O(n + p).
     """
 
     def __init__(

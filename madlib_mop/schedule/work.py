@@ -66,7 +66,7 @@ class Visit:
     """One unit trains on one segment's shard once.
 
     ``position`` (1-based) is the visit's place within the unit's ``epoch`` (1-based). ``trainer`` is the segment whose
-    trainer does it, if that is not the shard's own; see `trainers.Trainers`.
+    trainer does it, if that is not the shard's own; see `scheduler.Trainers`.
     """
 
     unit: Unit

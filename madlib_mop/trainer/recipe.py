@@ -1,6 +1,6 @@
-"""What a visit trains, from the words of a request to a compiled Keras model; called by ``visits.py``.
+"""What a visit trains, from the words of a request to a compiled Keras model.
 
-The only place in the trainer that calls ``madlib_mop.models``.
+Here, ``madlib_mop.models`` parses and builds.
 """
 
 import dataclasses

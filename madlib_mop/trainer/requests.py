@@ -1,4 +1,4 @@
-"""What a request to the trainer says: its header's fields, read and checked; called by ``server.py``.
+"""What a request to the trainer says: its header's fields, read and checked.
 
 Nothing here imports Keras before a request is about a model.
 """

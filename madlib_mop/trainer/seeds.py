@@ -51,7 +51,7 @@ def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_
     epoch : int
         The model's epoch (iteration), counted from 1.
     segment_id : int
-        The shard's ``__dist_key__``.
+        The shard's ``__dist_key__``; on Citus, the number of the segment.
     pass_ : int
         Which pass of the visit, counted from 0 (a visit makes ``epochs - initial_epoch`` of them).
     n_rows : int

@@ -31,7 +31,7 @@ _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _END_RUN_WITHIN_S = 7.0
 _MAX_RESTARTS = 50
-#: Functions that soon need trainers: TensorFlow is imported in the background while the driver plans or packs.
+#: Functions that soon need trainers: the backend of Keras is imported in the background meanwhile.
 _BEFORE_TRAINERS = {
     "load_keras_model",
     "training_preprocessor_dl",

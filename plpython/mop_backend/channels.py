@@ -2,7 +2,7 @@
 
 A channel is a `Child` that forwards a trainer's requests and answers, with three additions: `reader_of` and
 `load_shard`, by which a shard's rows get to it, and ``averages``, which says whether states of this server are averaged
-by that trainer. Called by `writer` only, independent of the kind of channel.
+by that trainer. `writer` calls all alike, independent of the kind of channel.
 """
 
 from __future__ import annotations

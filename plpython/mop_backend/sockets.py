@@ -1,6 +1,6 @@
 """Unix sockets between processes of one operating system user: their addresses, and checks of the peer's user.
 
-Called by ``forkserver.py``. An address that begins with a slash is a path in a directory of the server's own, in which
+An address that begins with a slash is a path in a directory of the server's own, in which
 no other user can bind; any other is an abstract name, which every user of the machine can bind once it is free. So the
 listening user is checked before any communication.
 

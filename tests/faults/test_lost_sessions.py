@@ -8,8 +8,8 @@ import pytest
 
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.driver.running.segment_sessions import _end_backends
+from madlib_mop.engines.sessions.access import writer_name
 from madlib_mop.engines.sessions.ending import end_lost_run
-from madlib_mop.engines.sessions.login import writer_name
 from tests.helpers.commands import run_here
 from tests.helpers.direct import record_on
 from tests.helpers.faults import (

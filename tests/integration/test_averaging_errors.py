@@ -4,8 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from madlib_mop.driver.commands.fit import plan_fit, plan_fit_multiple
-from madlib_mop.driver.planning.plan import add_run
+from madlib_mop.driver.planning.plan import add_run, plan_fit, plan_fit_multiple
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import MopError, NotReady
 from tests.helpers.bad_averages import CASES, GOOD

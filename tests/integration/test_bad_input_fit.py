@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from madlib_mop.driver.commands.fit import plan_fit_multiple
-from madlib_mop.driver.planning.plan import add_run
+from madlib_mop.driver.planning.plan import add_run, plan_fit_multiple
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import MopError
 from tests.helpers.bad_inputs import CASES, write_tables

@@ -19,7 +19,8 @@ from madlib_mop.dash.logins import LoginFailed, log_in
 from madlib_mop.dash.settings import server_of
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host
 from madlib_mop.engines.hosts.relay import Relay
-from madlib_mop.engines.sessions.login import Access, RunLogin
+from madlib_mop.engines.sessions.access import Access
+from madlib_mop.engines.sessions.login import RunLogin
 from madlib_mop.engines.sessions.session import AsyncSession, SessionLost
 from madlib_mop.errors import NotReady
 from madlib_mop.jobs.sessions import JobServer, target

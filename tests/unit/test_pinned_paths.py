@@ -16,7 +16,7 @@ from madlib_mop.catalog.sessions.session_settings import (
     PIN_SEARCH_PATH,
 )
 from madlib_mop.client import tables
-from madlib_mop.engines.sessions.login import SESSION_OPTIONS
+from madlib_mop.engines.sessions.access import SESSION_OPTIONS
 
 LIBRARY = Path(__file__).resolve().parents[2] / "madlib_mop"
 #: Module that opens a session -> module and text by which its path is pinned; None where the session runs no statement,
@@ -29,7 +29,7 @@ PINNED_BY = {
     "client/calling/sessions.py": ("client/calling/sessions.py", "execute(connection, PIN_AND_KEEP_PATH)"),
     "dash/logins.py": ("dash/logins.py", "-c search_path=pg_catalog,pg_temp"),
     "engines/hosts/login.py": ("engines/hosts/login.py", "OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS"),
-    "engines/sessions/session.py": ("engines/sessions/login.py", "return _EVERYWHERE + _PATH"),
+    "engines/sessions/session.py": ("engines/sessions/access.py", "return _EVERYWHERE + _PATH"),
     "catalog/facts/reader.py": ("catalog/facts/reader.py", "connection.execute(_PIN)"),
     "trackers/following.py": ("trackers/following.py", '.execute("SET search_path = pg_catalog, pg_temp")'),
 }

@@ -1,6 +1,6 @@
 """Settings of the extension's own sessions, which override those of the database or a role.
 
-Used where the driver, the command line and planning open sessions; workers' are in ``engines/sessions/login.py``.
+Used where the driver, the command line and planning open sessions; workers' are in ``engines/sessions/access.py``.
 """
 
 #: For libpq's ``options``. Every role that can log in may set them.

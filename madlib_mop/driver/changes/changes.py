@@ -6,7 +6,6 @@ that is killed at any moment continues with all of them or none. The hopper make
 of a call prepares a run that does not train. What differs between the two is the `RunSide`.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatchmethod
@@ -14,9 +13,9 @@ from functools import cached_property, singledispatchmethod
 from madlib_mop.catalog.changes import Outcome
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import ClonedFrom, ModelRow
-from madlib_mop.catalog.rows.plan import SearchPlan
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState
 from madlib_mop.driver.changes.deciders import Decision, Decisions
+from madlib_mop.driver.changes.proposed import ProposedModels
 from madlib_mop.driver.changes.side import NotYet, RunSide
 from madlib_mop.driver.planning.replay import untrained
 from madlib_mop.errors import InvalidParameter
@@ -37,42 +36,6 @@ from madlib_mop.models.changes import (
     Unpause,
 )
 from madlib_mop.models.configuration import Configuration
-from madlib_mop.models.parameters.class_weights import written_out
-
-
-class ProposedModels:
-    """Makes the models of one run.
-
-    Parameters
-    ----------
-    plan : SearchPlan
-    class_weight : mapping of int to float, or None
-        The value of ``class_weight='balanced'``.
-    """
-
-    def __init__(self, plan: SearchPlan, class_weight: Mapping[int, float] | None = None):
-        self._class_weight = class_weight
-        self._archs = plan.archs
-        self._start_weights = plan.start_weights
-        self._custom_names = frozenset(plan.custom_names)
-
-    def added(self, proposal: Proposal) -> ModelRow:
-        """Return a new model."""
-        configuration = self.configuration(proposal.model_id, proposal.compile_params, proposal.fit_params)
-        return ModelRow(
-            mst_key=proposal.mst_key,
-            ordinal=proposal.mst_key - 1,
-            start_weights=self._start_weights.get(str(proposal.model_id)),
-            last_epoch=proposal.last_epoch,
-            **configuration.columns(),
-        )
-
-    def configuration(self, model_id: int, compile_params: str, fit_params: str) -> Configuration:
-        """Return how a model is built and trained."""
-        fit_params = written_out(fit_params, self._class_weight) if self._class_weight else fit_params
-        arch = json.loads(self._archs[str(model_id)])
-        return Configuration(model_id, compile_params, fit_params, arch, self._custom_names)
-
 
 #: The first key of models that commands add to a search, whose own models have the keys from 1.
 FIRST_KEY_IN_SEARCH = 1_000_001

@@ -31,7 +31,7 @@ _TICK_S = 0.5
 
 
 def steer(call: Call) -> Any:
-    """Run one of the functions of this module; return what its SQL function returns."""
+    """Run one of the functions of ``calls/steering.py``; return what its SQL function returns."""
     done = _steer(call)
     if done.state is not ChangeState.OBEYED:
         raise _refusal(call.function, done)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from madlib_mop.calls import find_function
-from madlib_mop.driver.commands.fit import plan_fit, plan_fit_multiple
 from madlib_mop.driver.data.custom_functions import pickles_on
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.estimates.costs import CostModel, read_recorded
 from madlib_mop.driver.estimates.estimate import Bounds, Estimate, Estimator
 from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.estimates.probe import probe
-from madlib_mop.driver.planning.plan import RunPlan
+from madlib_mop.driver.planning.plan import RunPlan, plan_fit, plan_fit_multiple
 from madlib_mop.driver.planning.search import plan_search
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import open_record

@@ -9,8 +9,8 @@ from dataclasses import replace
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import Metric, RunRow
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.driver.changes.changes import ProposedModels
 from madlib_mop.driver.changes.deciders import Decision
+from madlib_mop.driver.changes.proposed import ProposedModels
 from madlib_mop.driver.changes.search import Searcher, SearchHistory, search_of
 from madlib_mop.models.changes import Add, Exploit, Extend, Finish, Stop
 from madlib_mop.models.configuration import Configuration

@@ -11,7 +11,8 @@ from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.stopping import ignore_from_now_on, sigterm_delayed, stop_reason
-from madlib_mop.engines.sessions.login import BECOME, RunLogin, create_login, drop_login
+from madlib_mop.engines.sessions.access import BECOME
+from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login
 from madlib_mop.engines.sessions.session import AsyncSession, CoroutineLoop, LoginTarget, SessionLost, StatementFailed
 from madlib_mop.errors import Cancelled, MopError, NotReady, from_dict
 

@@ -21,16 +21,14 @@ from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.packed import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, digest_of, recorded_digest
 from madlib_mop.driver.outputs.earlier_runs import passes_field
+from madlib_mop.driver.outputs.search import info_columns, info_values, write_selection
 from madlib_mop.driver.outputs.tables import (
     QUALIFIED,
     Columns,
     check_some_trained,
-    info_columns,
-    info_values,
     insert_row,
     qualified_names,
     selection_relation,
-    write_selection,
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import DataDamaged
@@ -162,7 +160,8 @@ def columns_of(summary: OutputSummary) -> dict[str, Columns]:
     if summary.automl_method is not None:
         at = [name for name, _ in columns].index("object_table")
         columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
-    return {"": MODELS, "_info": (*INFO, *info_columns(summary), *INFO_END), "_summary": columns}
+    of_search = info_columns(summary) if summary.automl_method is not None else ()
+    return {"": MODELS, "_info": (*INFO, *of_search, *INFO_END), "_summary": columns}
 
 
 def write_rows(session: CallerSession, record: Record, run: RunRow, models: list[ModelRow]) -> None:

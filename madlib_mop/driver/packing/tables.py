@@ -11,8 +11,8 @@ from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, StatementParameter, statement
 from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES
+from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import table_form
-from madlib_mop.driver.data.packed import class_parameter
 from madlib_mop.driver.packing.columns import ColumnToPack, PackingKind, PackingSource
 from madlib_mop.driver.session.caller import BytesColumn, CallerSession
 from madlib_mop.engines.base.system_columns import row_name

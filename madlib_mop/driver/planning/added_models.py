@@ -7,7 +7,8 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.driver.data.packed import read_packed_table
 from madlib_mop.driver.planning.data_fit import check_compile_params, with_class_weights
-from madlib_mop.driver.planning.selection import check_metric, check_selection, origin_of, read_selection
+from madlib_mop.driver.planning.early_stopping import check_metric
+from madlib_mop.driver.planning.selection import check_selection, origin_of, read_selection
 from madlib_mop.driver.planning.warm_start import backend_of
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter

@@ -1,4 +1,4 @@
-"""The fused groups of a run: models that train together in one graph, planned with the run; used by the hopper.
+"""The fused groups of a run: models that train together in one graph, planned with the run.
 
 They are part of the run's plan, so a resumed or replayed run has the same groups. The scheduler plans units: a group,
 until it is dissolved, or a model that trains alone. In a replay, each member makes only the visits in its group that

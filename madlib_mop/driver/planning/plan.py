@@ -1,8 +1,8 @@
-"""The plan of a run: the steps that all training functions share, from a call's arguments to a plan to record.
+"""The plan of a run, from a call's arguments to a plan to record: that of the fit functions, and the steps that all
+training functions share.
 
-`driver.commands.fit`, `search` and `replay` each have what one kind of call adds. A training function calls
-`read_inputs`, reads its configurations, and calls `find_output` and `complete_plan`. A replay makes its `RunPlan` from
-the record.
+A training function calls `read_inputs`, reads its configurations, and calls `find_output` and `complete_plan`.
+`search` has what a search adds. A replay makes its `RunPlan` from the record (`replay`).
 """
 
 import secrets
@@ -25,7 +25,7 @@ from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, r
 from madlib_mop.driver.outputs.writers import check_replaceable, outputs_of
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.run_data import Data, check_connections, read_data
-from madlib_mop.driver.planning.selection import ModelSelection, check_selection, origin_of
+from madlib_mop.driver.planning.selection import ModelSelection, check_selection, origin_of, read_one, read_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_table, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -104,6 +104,36 @@ class RunInputs:
     def outputs(self) -> ModuleType:
         """The module that writes the output tables."""
         return outputs_of(self.schedule)
+
+
+def plan_fit_multiple(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of madlib_keras_fit_multiple_model and plan its run.
+
+    Raises
+    ------
+    MopError
+        For the first problem found; nothing was changed.
+    """
+    a = call.arguments
+    frequency = read_frequency(a)
+    inputs = read_inputs(call, record)
+    selection = read_selection(call.session, a.get("model_selection_table"), inputs.recorded_functions)
+    return complete_plan(inputs, "fit_multiple_model", selection, find_output(inputs), a["num_iterations"], frequency)
+
+
+def plan_fit(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of madlib_keras_fit and plan its run, of one model.
+
+    Raises
+    ------
+    MopError
+        For the first problem found; nothing was changed.
+    """
+    a = call.arguments
+    frequency = read_frequency(a)
+    inputs = read_inputs(call, record)
+    selection = read_one(call.session, a, inputs.recorded_functions)
+    return complete_plan(inputs, "fit", selection, find_output(inputs), a["num_iterations"], frequency)
 
 
 def read_inputs(call: Call, record: Record) -> RunInputs:

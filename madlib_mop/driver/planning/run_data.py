@@ -33,7 +33,7 @@ WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
 
 
 # Custom settings have a dot in their names. The run's role gets the caller's values of the built-in settings
-# (engines/sessions/login.py).
+# (engines/sessions/access.py).
 _POLICY_SETTINGS = """
 SELECT DISTINCT m[1] AS name FROM pg_catalog.pg_policy p CROSS JOIN LATERAL
     pg_catalog.regexp_matches(pg_catalog.pg_get_expr(p.polqual, p.polrelid), $re$current_setting\\('([^']+[.][^']+)'$re$, 'g') m

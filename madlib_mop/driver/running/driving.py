@@ -4,6 +4,8 @@
 up. Called by the commands that train, resume or replay.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time
@@ -42,66 +44,75 @@ from madlib_mop.driver.session.messages import record_failed
 from madlib_mop.driver.session.opening import open_record, reopened
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import SESSION_ENDED, sigterm_delayed, was_cancelled
+from madlib_mop.engines.sessions.access import Access, options_of
 from madlib_mop.engines.sessions.ending import clean, end_old_writers, end_run, left_of, sweep
-from madlib_mop.engines.sessions.login import Access, RunLogin, create_login, options_of
+from madlib_mop.engines.sessions.login import RunLogin, create_login
 from madlib_mop.errors import Cancelled, MopError, NotReady
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 from madlib_mop.schedule.bulk import AVERAGING
 
-_WRITE = "SELECT madlib_mop_internal.log_line(%s)"
+
+def _make_deciders(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Sequence[Decider]]:
+    """Create the progress and the deciders of a run."""
+    models = record.models(run.run_id)
+    deciders: list[Decider] = []
+    if run.is_search:
+        from madlib_mop.driver.changes.search import make_searcher
+        from madlib_mop.driver.changes.search_progress import SearchProgress
+
+        progress: ProgressReporter = SearchProgress(call.session, run, models, record.search_events(run.run_id))
+        deciders.append(make_searcher(record, run, lambda: progress.elapsed_s))
+    else:
+        progress = ProgressReporter(call.session, run, models)
+    if run.kind == "replay" and run.parent_run_id is not None:
+        deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
+    if not run.is_search and run.plan.time_limit_s is not None:  # that of a search has its limit
+        deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
+    return progress, deciders
 
 
-@contextmanager
-def logged(record: Record, run: RunRow) -> Iterator[None]:
-    """Write the lines of a run before and after a block that trains it and writes its output tables.
+def train(call: Call, plan_it: Callable[[Call, Record], RunPlan]) -> None:
+    """Plan and record a run, train its models, and write its output tables.
 
-    Parameters
-    ----------
-    record : Record
-    run : RunRow
-        As it is before the block. If an earlier driver has begun it, it is resumed.
+    If a driver of this call was killed, this one continues its run.
     """
-    is_new = run.asked_at is None and run.admitted_at is None and not run.training_s
-    _write(record, line(run, "started" if is_new else "resumed"))
-    try:
-        yield
-    finally:
-        with sigterm_delayed(), suppress(psycopg2.Error, DBAPIError):  # the server may be gone
-            ended = record.run(run.run_id)
-            if ended is not None:
-                _write(record, line(ended, "ended"))
+    record = open_record(call.info)
+    if call.continue_run is None:
+        run_id = _begin(call, record, plan_it(call, record))
+    else:
+        run_id = call.continue_run
+        run = record.known_run(run_id)
+        reserve_outputs(call.session, record, run, outputs_of(run.schedule).SUFFIXES)
+    finish_run(call, record, run_id)
 
 
-def line(run: RunRow, what: str) -> str:
-    """Return a line about a run.
+def _begin(call: Call, record: Record, plan: RunPlan) -> int:
+    """Record a planned run with the call's arguments, and reserve its output tables' names; return its run_id."""
+    reserve_outputs(call.session, record, plan.run, outputs_of(plan.run.schedule).SUFFIXES)
+    run = replace(plan.run, caller_pid=call.info.pid)
+    if run.kind != "replay":  # a replay has the arguments of the original run
+        run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
+    return add_run(record, replace(plan, run=run))
 
-    Names are JSON strings in ASCII. So a name with a line break or a control character cannot forge another line.
 
-    Parameters
-    ----------
-    run : RunRow
-    what : str
-        ``started``, ``resumed`` or ``ended``.
+def finish_run(call: Call, record: Record, run_id: int) -> None:
+    """Train a run's models, if not trained yet, and write its output tables.
 
-    Returns
-    -------
-    str
-        ``madlib_mop: run 7 ended kind=... owner="..." output="..." state=... seconds=...``; the seconds are those of
-        all its drivers.
+    If a driver was killed while it wrote these, the backend has rolled them back.
     """
-    owner, output = _quoted(run.owner), _quoted(run.model_output_table)
-    values = f"kind={run.kind} owner={owner} output={output} state={run.state} seconds={run.training_s:.3f}"
-    return f"madlib_mop: run {run.run_id} {what} {values}"
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name).replace("\x7f", "\\u007f")  # defence: names-in-the-log = f'"{name}"'
-
-
-def _write(record: Record, text: str) -> None:
-    record.execute(_WRITE, [text])
+    run, models = record.known_run(run_id), None
+    recorded = recorded_visits(record, run) if run.kind == "replay" and not run.state.is_trained else None
+    with logged(record, run):
+        if not run.state.is_trained:
+            models = drive(call, record, run_id, recorded)
+        else:
+            call.session.run_started(run_id)  # this driver, too, may be killed
+            record.set_end_if_unknown(run_id)
+        with telling_how_to_resume(run):
+            write_outputs(call.session, record, run_id, models)
+            keep_when_prepared(call.session, record)
 
 
 _LOCK_WITHIN_S = 10.0
@@ -270,25 +281,6 @@ def _access(info: SessionInfo, record: Record, run: RunRow, login: RunLogin | No
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner_oid, settings)
 
 
-def _make_deciders(call: Call, record: Record, run: RunRow) -> tuple[ProgressReporter, Sequence[Decider]]:
-    """Create the progress and the deciders of a run."""
-    models = record.models(run.run_id)
-    deciders: list[Decider] = []
-    if run.is_search:
-        from madlib_mop.driver.changes.search import make_searcher
-        from madlib_mop.driver.changes.search_progress import SearchProgress
-
-        progress: ProgressReporter = SearchProgress(call.session, run, models, record.search_events(run.run_id))
-        deciders.append(make_searcher(record, run, lambda: progress.elapsed_s))
-    else:
-        progress = ProgressReporter(call.session, run, models)
-    if run.kind == "replay" and run.parent_run_id is not None:
-        deciders.append(RepeatedCommands(record.models(run.parent_run_id)))
-    if not run.is_search and run.plan.time_limit_s is not None:  # that of a search has its limit
-        deciders.append(make_time_limit(record, run, lambda: progress.elapsed_s))
-    return progress, deciders
-
-
 def become_driver(record: Record, run_id: int, anew: bool = False) -> None:
     """Become the run's driver, after waiting for an ending driver; ``anew`` clears an earlier cancel.
 
@@ -323,43 +315,55 @@ def _write_times(record: Record, run: RunRow, efficiency: Efficiency) -> None:
         )
 
 
-def train(call: Call, plan_it: Callable[[Call, Record], RunPlan]) -> None:
-    """Plan and record a run, train its models, and write its output tables.
+_WRITE = "SELECT madlib_mop_internal.log_line(%s)"
 
-    If a driver of this call was killed, this one continues its run.
+
+@contextmanager
+def logged(record: Record, run: RunRow) -> Iterator[None]:
+    """Write the lines of a run before and after a block that trains it and writes its output tables.
+
+    Parameters
+    ----------
+    record : Record
+    run : RunRow
+        As it is before the block. If an earlier driver has begun it, it is resumed.
     """
-    record = open_record(call.info)
-    if call.continue_run is None:
-        run_id = _begin(call, record, plan_it(call, record))
-    else:
-        run_id = call.continue_run
-        run = record.known_run(run_id)
-        reserve_outputs(call.session, record, run, outputs_of(run.schedule).SUFFIXES)
-    finish_run(call, record, run_id)
+    is_new = run.asked_at is None and run.admitted_at is None and not run.training_s
+    _write(record, line(run, "started" if is_new else "resumed"))
+    try:
+        yield
+    finally:
+        with sigterm_delayed(), suppress(psycopg2.Error, DBAPIError):  # the server may be gone
+            ended = record.run(run.run_id)
+            if ended is not None:
+                _write(record, line(ended, "ended"))
 
 
-def _begin(call: Call, record: Record, plan: RunPlan) -> int:
-    """Record a planned run with the call's arguments, and reserve its output tables' names; return its run_id."""
-    reserve_outputs(call.session, record, plan.run, outputs_of(plan.run.schedule).SUFFIXES)
-    run = replace(plan.run, caller_pid=call.info.pid)
-    if run.kind != "replay":  # a replay has the arguments of the original run
-        run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
-    return add_run(record, replace(plan, run=run))
+def line(run: RunRow, what: str) -> str:
+    """Return a line about a run.
 
+    Names are JSON strings in ASCII. So a name with a line break or a control character cannot forge another line.
 
-def finish_run(call: Call, record: Record, run_id: int) -> None:
-    """Train a run's models, if not trained yet, and write its output tables.
+    Parameters
+    ----------
+    run : RunRow
+    what : str
+        ``started``, ``resumed`` or ``ended``.
 
-    If a driver was killed while it wrote these, the backend has rolled them back.
+    Returns
+    -------
+    str
+        ``madlib_mop: run 7 ended kind=... owner="..." output="..." state=... seconds=...``; the seconds are those of
+        all its drivers.
     """
-    run, models = record.known_run(run_id), None
-    recorded = recorded_visits(record, run) if run.kind == "replay" and not run.state.is_trained else None
-    with logged(record, run):
-        if not run.state.is_trained:
-            models = drive(call, record, run_id, recorded)
-        else:
-            call.session.run_started(run_id)  # this driver, too, may be killed
-            record.set_end_if_unknown(run_id)
-        with telling_how_to_resume(run):
-            write_outputs(call.session, record, run_id, models)
-            keep_when_prepared(call.session, record)
+    owner, output = _quoted(run.owner), _quoted(run.model_output_table)
+    values = f"kind={run.kind} owner={owner} output={output} state={run.state} seconds={run.training_s:.3f}"
+    return f"madlib_mop: run {run.run_id} {what} {values}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name).replace("\x7f", "\\u007f")  # defence: names-in-the-log = f'"{name}"'
+
+
+def _write(record: Record, text: str) -> None:
+    record.execute(_WRITE, [text])

@@ -6,6 +6,8 @@ it is tried again. People who watch are told by `RunSignal`, soon after a run ha
 `Activity`: tasks of segments that have lasted for a second, written at most once a second.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import signal
@@ -53,339 +55,7 @@ from madlib_mop.errors import is_about_memory
 from madlib_mop.schedule import Average, EpochDone, Evaluation, Visit
 from madlib_mop.schedule.bounds import Efficiency, SpanSums
 
-SIGNAL_PAUSE_S = 1.0
-
-
-class RunSignal:
-    """Collects changes, and sends them at most every `SIGNAL_PAUSE_S` seconds.
-
-    Parameters
-    ----------
-    send : callable
-        Sends a notification.
-    clock : callable
-        Returns seconds.
-    """
-
-    def __init__(self, send: Callable[[], None], clock: Callable[[], float] = time.monotonic):
-        self._send = send
-        self._clock = clock
-        self._is_pending = False
-        self._next = 0.0
-
-    def changed(self) -> None:
-        """Note that the run has changed; a transaction that is open now ends before the next `send_due`."""
-        self._is_pending = True
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until `send_due` has something to send; infinite if nothing has changed."""
-        return max(0.0, self._next - self._clock()) if self._is_pending else float("inf")
-
-    def send_due(self) -> None:
-        """Send the changes, unless others were sent just before."""
-        if self.seconds_left > 0:
-            return
-        self._is_pending = False
-        self._send()
-        self._next = self._clock() + SIGNAL_PAUSE_S
-
-
-LEAST_S = WRITE_PAUSE_S = 1.0
-
-
-class Activity:
-    """Writes the tasks of segments that have changed.
-
-    Parameters
-    ----------
-    write : callable
-        Writes a sequence of (segment, task as JSON or None, seconds since it began).
-    clock : callable
-        Returns seconds.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[Sequence[tuple[int, str | None, float]]], None],
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self._write = write
-        self._clock = clock
-        self._next = 0.0
-        self._written: dict[int, float] = {}
-
-    def write_due(self, flights: Mapping[int, tuple[float, Order]]) -> bool:
-        """Write what has changed, unless that was done just before; return whether anything was written.
-
-        Parameters
-        ----------
-        flights : mapping of int to (float, Order)
-            For each segment with a task, when it began, and the order for its writer.
-        """
-        now = self._clock()
-        if now < self._next:
-            return False
-        self._next = now + WRITE_PAUSE_S
-        lasting = {s: (began, order) for s, (began, order) in flights.items() if now - began >= LEAST_S}
-        ended = [(segment, None, 0.0) for segment in self._written if segment not in lasting]
-        begun = [
-            (segment, json.dumps(task_of(order)), now - began)
-            for segment, (began, order) in lasting.items()
-            if self._written.get(segment) != began
-        ]
-        self._written = {segment: began for segment, (began, _) in lasting.items()}
-        if ended or begun:
-            self._write([*ended, *begun])
-        return bool(ended or begun)
-
-
-def task_of(order: Order) -> dict[str, Any]:
-    """Return a task as the record has it: ``kind``, ``mst_keys``, and ``epoch`` unless it is an evaluation."""
-    match order:
-        case Train(members=members, epoch=epoch):
-            return {"kind": "visit", "mst_keys": [write.mst_key for write in members if write], "epoch": epoch}
-        case AverageStates(write=write, epoch=epoch):
-            return {"kind": "average", "mst_keys": [write.mst_key], "epoch": epoch}
-        case Evaluate(members=keys):
-            return {"kind": "evaluation", "mst_keys": [key for key in keys if key is not None]}
-        case ComputeMetrics(mst_key=mst_key):
-            return {"kind": "evaluation", "mst_keys": [mst_key]}
-    raise TypeError(f"segments are given no such order as a task: {order}")
-
-
-#: Start of the report of ``faulthandler`` after a fatal signal: the stacks of all threads, and extension modules.
-_STACKS = re.compile(r"^Fatal Python error: ", re.MULTILINE)
-#: The last line of a traceback; messages of TensorFlow's exceptions continue on the following lines.
-_EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?P<text>.*))?$")
-_MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "ResourceExhaustedError")
-_OWN_REPORT = ("madlib_mop.trainer.process.failures.RequestFailure", " not enough memory")
-#: Lines with the reason of an abort in C++ code: the runtime's (the last one of these with PyTorch's text), LLVM's, and
-#: TensorFlow's log lines of severity F.
-_FATAL = (
-    re.compile(r"terminate called .*\bstd::bad_alloc\b"),
-    re.compile(r"\s*what\(\):\s+(std::bad_alloc|MemoryError)\b"),
-    re.compile(r"\s*what\(\):\s.*DefaultCPUAllocator: can't allocate memory"),
-    re.compile(r"LLVM ERROR: out of memory"),
-    re.compile(r"(F\d{4} |\S+ \S+: F )[^\]]*\].*(OOM when allocating|RESOURCE_EXHAUSTED|ran out of memory)"),
-)
-
-
-def ran_out_of_memory(status: int, stderr: str) -> bool:
-    """Return whether the last message of a trainer reports a lack of memory.
-
-    Parameters
-    ----------
-    status : int
-        Exit status; ``-n`` where signal n ended it.
-    stderr : str
-        The end of its standard error.
-    """
-    lines = _before_stacks(stderr).splitlines()
-    exceptions = [number for number, line in enumerate(lines) if _is_exception(line)]
-    if status >= 0:
-        return bool(exceptions) and _is_memory_error(lines[exceptions[-1]])
-    after = exceptions[-1] + 1 if exceptions else 0
-    return any(pattern.match(line) for line in lines[after:] for pattern in _FATAL)
-
-
-def last_words(stderr: str) -> str:
-    """Return the last line before the stacks, at most 300 characters of it; "none" if there is none."""
-    lines = [line.strip() for line in _before_stacks(stderr).splitlines() if line.strip()]
-    if not lines:
-        lines = [line.strip() for line in stderr.splitlines() if line.strip()][:1] or ["none"]
-    return lines[-1][-300:]
-
-
-def _before_stacks(stderr: str) -> str:
-    found = _STACKS.search(stderr)
-    return stderr[: found.start()] if found else stderr
-
-
-def _is_exception(line: str) -> bool:
-    found = _EXCEPTION.match(line)
-    return found is not None and found["name"].endswith(("Error", "Exception", "Failure", "Exit", "Interrupt"))
-
-
-def _is_memory_error(line: str) -> bool:
-    found = _EXCEPTION.match(line)
-    if found is None:
-        return False
-    name, text = found["name"], found["text"] or ""
-    last = name.rpartition(".")[2]
-    is_own = name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
-    return is_own or last in _MEMORY_ERRORS or is_about_memory(last, text)
-
-
 Task = Visit | Evaluation | Average
-#: By `fault_key` of a task: the number of its failures (``faults``), and how often its trainer was killed (``killed``).
-Faults = Mapping[str, Mapping[str, int]]
-_SIGNALS: dict[int, str] = {number: number.name for number in signal.Signals}
-MAX_FAULTS = 4
-MAX_MEMORY_FAULTS = 2
-MAX_KILLED = 100
-
-
-@dataclass(frozen=True)
-class RetryDecision:
-    """The decision after a failed attempt.
-
-    Attributes
-    ----------
-    again : bool
-        Retry the task.
-    ends_run : bool
-        No model can continue, because the data are the cause.
-    error : dict
-        ``sqlstate``, ``message``, ``hint``.
-    """
-
-    again: bool
-    ends_run: bool
-    error: Header
-
-    def reason(self, task: Task) -> str:
-        """Return in one line why a model failed, where, and what to do."""
-        hint = self.error.get("hint")
-        return f"{self.error['message']} ({place_of(task)})" + (f"; {hint}" if hint else "")
-
-
-def place_of(task: Task) -> str:
-    """Return the location of a task."""
-    where = "evaluation"
-    if isinstance(task, Visit):
-        where = f"epoch {task.epoch}, position {task.position}"
-    elif isinstance(task, Average):
-        where = f"average of epoch {task.epoch}"
-    return f"{where}, segment {task.segment}"
-
-
-def fault_key(task: Task) -> str:
-    """Return the key of a task in ``run.faults``: a driver of a later version continues with the counts of this one.
-
-    A task of one model has the text that versions before 1.1.0 recorded, the `repr` of their tasks; so these names and
-    their order do not change. Two kinds of counts of version 1.0.0 are not found and begin again at 0, so that a task
-    gets some attempts more: those of fused models, which had numbers below 0 (``Visit(model=-1, ...)``), and those of
-    evaluations, which were of one shard each.
-    """
-    models = f"model={task.unit[0]}" if len(task.unit) == 1 else f"models={task.unit}"
-    where = f"{models}, segment={task.segment}"
-    match task:
-        case Visit():
-            return f"Visit({where}, epoch={task.epoch}, position={task.position})"
-        case Average():
-            return f"Average({where}, epoch={task.epoch})"
-        case Evaluation():
-            of = evaluation_task(task)
-            what = f"mst_keys={of.mst_keys}, shards={of.shards}, epoch={of.epoch}"
-            payload = f"EvaluationTask({what}, computes_results={of.computes_results})"
-            return f"Evaluation({where}, payload={payload})"
-
-
-class Attempts:
-    """Counts the attempts at each task and the faults among them; a killed trainer does not count as a fault of its
-    task.
-
-    Faults of tasks to retry are recorded, so a resumed run continues with the counts. The faults of a task that ended
-    its model or the run are cleared: resuming a failed run implies that its cause was
-    fixed.
-
-    Parameters
-    ----------
-    recorded : mapping, optional
-        The value that an earlier driver passed to ``keep``.
-    keep : callable, optional
-        Records a dict, of JSON types, of failed tasks to retry.
-    """
-
-    def __init__(
-        self,
-        recorded: Faults | None = None,
-        keep: Callable[[Faults], None] | None = None,
-    ):
-        self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
-        self._store = keep or (lambda recorded: None)
-        self._faults = Counter({task: counts["faults"] for task, counts in self._recorded.items()})
-        self._killed = Counter({task: counts["killed"] for task, counts in self._recorded.items()})
-        self._begun = self._faults + self._killed
-
-    def begin(self, task: Task) -> int:
-        """Count an attempt; return its number, from 1."""
-        key = fault_key(task)
-        self._begun[key] += 1
-        return self._begun[key]
-
-    def decide(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
-        """Decide about a writer's answer without a result, and record tasks to retry."""
-        key, before = fault_key(task), dict(self._recorded)
-        decision = self._decided(key, answer)
-        if decision.again:
-            self._recorded[key] = {"faults": self._faults[key], "killed": self._killed[key]}
-        else:
-            self._recorded.pop(key, None)
-        if self._recorded != before:
-            self._store(dict(self._recorded))
-        return decision
-
-    def _decided(self, key: str, answer: Failed | Died | SqlFailed) -> RetryDecision:
-        match answer:
-            case Died(status, stderr):
-                return self._died(key, status, stderr)
-            case SqlFailed(error):
-                return self._sql(key, error)
-            case Failed(error, "model"):
-                return RetryDecision(False, False, error)
-            case Failed(error, "input"):
-                return RetryDecision(False, True, error)
-            case Failed(error, kind):
-                return self._count(key, error, MAX_MEMORY_FAULTS if kind == "memory" else MAX_FAULTS)
-
-    def _died(self, key: str, status: int, stderr: str) -> RetryDecision:
-        if status == -signal.SIGKILL:
-            self._killed[key] += 1
-            again = self._killed[key] < MAX_KILLED
-            message = f"its trainer was killed {self._killed[key]} times"
-            hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
-            return RetryDecision(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
-        memory = ran_out_of_memory(status, stderr)
-        name = _SIGNALS.get(-status, f"status {status}")
-        message = "its trainer ran out of memory" if memory else f"its trainer died repeatedly ({name})"
-        hint = (
-            "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
-            if memory
-            else f"Its last output: {last_words(stderr)}"
-        )
-        limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
-        return self._count(key, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
-
-    def _sql(self, key: str, error: Header) -> RetryDecision:
-        """Decide after a failed statement of a segment: missing rights or objects end the run; other errors may be
-        temporary."""
-        sqlstate = error["sqlstate"] or ""
-        if sqlstate == "42P01" and not error.get("hint"):  # the table was dropped, or the engine has moved the shard
-            error = {
-                **error,
-                "hint": "Once the host is available again, madlib_mop.resume continues the run and finds moved shards.",
-            }
-        if sqlstate == "42501" and not error.get("hint"):
-            hint = (
-                "If the run's owner has lost a right, grant it again (madlib_mop.grant_use: those of the extension); "
-                "madlib_mop.resume then continues the run."
-            )
-            error = {**error, "hint": hint}
-        if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
-            return RetryDecision(False, True, error)
-        if sqlstate == "55P03":
-            hint = "A transaction, possibly the caller's own, holds a lock on a table that the statement needs."
-            error = {**error, "hint": hint}
-            return RetryDecision(False, True, error)
-        self._faults[key] += 1
-        n_faults = self._faults[key]
-        return RetryDecision(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
-
-    def _count(self, key: str, error: Header, limit: int) -> RetryDecision:
-        self._faults[key] += 1
-        return RetryDecision(self._faults[key] < limit, False, error)
 
 
 _Task = TypeVar("_Task", bound=Task)
@@ -582,3 +252,337 @@ class RunLoop(ABC, Generic[_Task]):
         """Record that a task has stopped writing; ``n_bytes`` are the sizes of its committed states, by their keys."""
         for key, slot in flight.slots.items():
             self._slots.end_write(slot, key, (n_bytes or {}).get(key))
+
+
+#: By `fault_key` of a task: the number of its failures (``faults``), and how often its trainer was killed (``killed``).
+Faults = Mapping[str, Mapping[str, int]]
+_SIGNALS: dict[int, str] = {number: number.name for number in signal.Signals}
+MAX_FAULTS = 4
+MAX_MEMORY_FAULTS = 2
+MAX_KILLED = 100
+
+
+@dataclass(frozen=True)
+class RetryDecision:
+    """The decision after a failed attempt.
+
+    Attributes
+    ----------
+    again : bool
+        Retry the task.
+    ends_run : bool
+        No model can continue, because the data are the cause.
+    error : dict
+        ``sqlstate``, ``message``, ``hint``.
+    """
+
+    again: bool
+    ends_run: bool
+    error: Header
+
+    def reason(self, task: Task) -> str:
+        """Return in one line why a model failed, where, and what to do."""
+        hint = self.error.get("hint")
+        return f"{self.error['message']} ({place_of(task)})" + (f"; {hint}" if hint else "")
+
+
+def place_of(task: Task) -> str:
+    """Return the location of a task."""
+    where = "evaluation"
+    if isinstance(task, Visit):
+        where = f"epoch {task.epoch}, position {task.position}"
+    elif isinstance(task, Average):
+        where = f"average of epoch {task.epoch}"
+    return f"{where}, segment {task.segment}"
+
+
+def fault_key(task: Task) -> str:
+    """Return the key of a task in ``run.faults``: a driver of a later version continues with the counts of this one.
+
+    A task of one model has the text that versions before 1.1.0 recorded, the `repr` of their tasks; so these names and
+    their order do not change. Two kinds of counts of version 1.0.0 are not found and begin again at 0, so that a task
+    gets some attempts more: those of fused models, which had numbers below 0 (``Visit(model=-1, ...)``), and those of
+    evaluations, which were of one shard each.
+    """
+    models = f"model={task.unit[0]}" if len(task.unit) == 1 else f"models={task.unit}"
+    where = f"{models}, segment={task.segment}"
+    match task:
+        case Visit():
+            return f"Visit({where}, epoch={task.epoch}, position={task.position})"
+        case Average():
+            return f"Average({where}, epoch={task.epoch})"
+        case Evaluation():
+            of = evaluation_task(task)
+            what = f"mst_keys={of.mst_keys}, shards={of.shards}, epoch={of.epoch}"
+            payload = f"EvaluationTask({what}, computes_results={of.computes_results})"
+            return f"Evaluation({where}, payload={payload})"
+
+
+class Attempts:
+    """Counts the attempts at each task and the faults among them; a killed trainer does not count as a fault of its
+    task.
+
+    Faults of tasks to retry are recorded, so a resumed run continues with the counts. The faults of a task that ended
+    its model or the run are cleared: resuming a failed run implies that its cause was
+    fixed.
+
+    Parameters
+    ----------
+    recorded : mapping, optional
+        The value that an earlier driver passed to ``keep``.
+    keep : callable, optional
+        Records a dict, of JSON types, of failed tasks to retry.
+    """
+
+    def __init__(
+        self,
+        recorded: Faults | None = None,
+        keep: Callable[[Faults], None] | None = None,
+    ):
+        self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
+        self._store = keep or (lambda recorded: None)
+        self._faults = Counter({task: counts["faults"] for task, counts in self._recorded.items()})
+        self._killed = Counter({task: counts["killed"] for task, counts in self._recorded.items()})
+        self._begun = self._faults + self._killed
+
+    def begin(self, task: Task) -> int:
+        """Count an attempt; return its number, from 1."""
+        key = fault_key(task)
+        self._begun[key] += 1
+        return self._begun[key]
+
+    def decide(self, task: Task, answer: Failed | Died | SqlFailed) -> RetryDecision:
+        """Decide about a writer's answer without a result, and record tasks to retry."""
+        key, before = fault_key(task), dict(self._recorded)
+        decision = self._decided(key, answer)
+        if decision.again:
+            self._recorded[key] = {"faults": self._faults[key], "killed": self._killed[key]}
+        else:
+            self._recorded.pop(key, None)
+        if self._recorded != before:
+            self._store(dict(self._recorded))
+        return decision
+
+    def _decided(self, key: str, answer: Failed | Died | SqlFailed) -> RetryDecision:
+        match answer:
+            case Died(status, stderr):
+                return self._died(key, status, stderr)
+            case SqlFailed(error):
+                return self._sql(key, error)
+            case Failed(error, "model"):
+                return RetryDecision(False, False, error)
+            case Failed(error, "input"):
+                return RetryDecision(False, True, error)
+            case Failed(error, kind):
+                return self._count(key, error, MAX_MEMORY_FAULTS if kind == "memory" else MAX_FAULTS)
+
+    def _died(self, key: str, status: int, stderr: str) -> RetryDecision:
+        if status == -signal.SIGKILL:
+            self._killed[key] += 1
+            again = self._killed[key] < MAX_KILLED
+            message = f"its trainer was killed {self._killed[key]} times"
+            hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
+            return RetryDecision(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
+        memory = ran_out_of_memory(status, stderr)
+        name = _SIGNALS.get(-status, f"status {status}")
+        message = "its trainer ran out of memory" if memory else f"its trainer died repeatedly ({name})"
+        hint = (
+            "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
+            if memory
+            else f"Its last output: {last_words(stderr)}"
+        )
+        limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
+        return self._count(key, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
+
+    def _sql(self, key: str, error: Header) -> RetryDecision:
+        """Decide after a failed statement of a segment: missing rights or objects end the run; other errors may be
+        temporary."""
+        sqlstate = error["sqlstate"] or ""
+        if sqlstate == "42P01" and not error.get("hint"):  # the table was dropped, or the engine has moved the shard
+            error = {
+                **error,
+                "hint": "Once the host is available again, madlib_mop.resume continues the run and finds moved shards.",
+            }
+        if sqlstate == "42501" and not error.get("hint"):
+            hint = (
+                "If the run's owner has lost a right, grant it again (madlib_mop.grant_use: those of the extension); "
+                "madlib_mop.resume then continues the run."
+            )
+            error = {**error, "hint": hint}
+        if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
+            return RetryDecision(False, True, error)
+        if sqlstate == "55P03":
+            hint = "A transaction, possibly the caller's own, holds a lock on a table that the statement needs."
+            error = {**error, "hint": hint}
+            return RetryDecision(False, True, error)
+        self._faults[key] += 1
+        n_faults = self._faults[key]
+        return RetryDecision(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
+
+    def _count(self, key: str, error: Header, limit: int) -> RetryDecision:
+        self._faults[key] += 1
+        return RetryDecision(self._faults[key] < limit, False, error)
+
+
+#: Start of the report of ``faulthandler`` after a fatal signal: the stacks of all threads, and extension modules.
+_STACKS = re.compile(r"^Fatal Python error: ", re.MULTILINE)
+#: The last line of a traceback; messages of TensorFlow's exceptions continue on the following lines.
+_EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?P<text>.*))?$")
+_MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "ResourceExhaustedError")
+_OWN_REPORT = ("madlib_mop.trainer.process.failures.RequestFailure", " not enough memory")
+#: Lines with the reason of an abort in C++ code: the runtime's (the last one of these with PyTorch's text), LLVM's, and
+#: TensorFlow's log lines of severity F.
+_FATAL = (
+    re.compile(r"terminate called .*\bstd::bad_alloc\b"),
+    re.compile(r"\s*what\(\):\s+(std::bad_alloc|MemoryError)\b"),
+    re.compile(r"\s*what\(\):\s.*DefaultCPUAllocator: can't allocate memory"),
+    re.compile(r"LLVM ERROR: out of memory"),
+    re.compile(r"(F\d{4} |\S+ \S+: F )[^\]]*\].*(OOM when allocating|RESOURCE_EXHAUSTED|ran out of memory)"),
+)
+
+
+def ran_out_of_memory(status: int, stderr: str) -> bool:
+    """Return whether the last message of a trainer reports a lack of memory.
+
+    Parameters
+    ----------
+    status : int
+        Exit status; ``-n`` where signal n ended it.
+    stderr : str
+        The end of its standard error.
+    """
+    lines = _before_stacks(stderr).splitlines()
+    exceptions = [number for number, line in enumerate(lines) if _is_exception(line)]
+    if status >= 0:
+        return bool(exceptions) and _is_memory_error(lines[exceptions[-1]])
+    after = exceptions[-1] + 1 if exceptions else 0
+    return any(pattern.match(line) for line in lines[after:] for pattern in _FATAL)
+
+
+def last_words(stderr: str) -> str:
+    """Return the last line before the stacks, at most 300 characters of it; "none" if there is none."""
+    lines = [line.strip() for line in _before_stacks(stderr).splitlines() if line.strip()]
+    if not lines:
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()][:1] or ["none"]
+    return lines[-1][-300:]
+
+
+def _before_stacks(stderr: str) -> str:
+    found = _STACKS.search(stderr)
+    return stderr[: found.start()] if found else stderr
+
+
+def _is_exception(line: str) -> bool:
+    found = _EXCEPTION.match(line)
+    return found is not None and found["name"].endswith(("Error", "Exception", "Failure", "Exit", "Interrupt"))
+
+
+def _is_memory_error(line: str) -> bool:
+    found = _EXCEPTION.match(line)
+    if found is None:
+        return False
+    name, text = found["name"], found["text"] or ""
+    last = name.rpartition(".")[2]
+    is_own = name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])
+    return is_own or last in _MEMORY_ERRORS or is_about_memory(last, text)
+
+
+SIGNAL_PAUSE_S = 1.0
+
+
+class RunSignal:
+    """Collects changes, and sends them at most every `SIGNAL_PAUSE_S` seconds.
+
+    Parameters
+    ----------
+    send : callable
+        Sends a notification.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, send: Callable[[], None], clock: Callable[[], float] = time.monotonic):
+        self._send = send
+        self._clock = clock
+        self._is_pending = False
+        self._next = 0.0
+
+    def changed(self) -> None:
+        """Note that the run has changed; a transaction that is open now ends before the next `send_due`."""
+        self._is_pending = True
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until `send_due` has something to send; infinite if nothing has changed."""
+        return max(0.0, self._next - self._clock()) if self._is_pending else float("inf")
+
+    def send_due(self) -> None:
+        """Send the changes, unless others were sent just before."""
+        if self.seconds_left > 0:
+            return
+        self._is_pending = False
+        self._send()
+        self._next = self._clock() + SIGNAL_PAUSE_S
+
+
+LEAST_S = WRITE_PAUSE_S = 1.0
+
+
+class Activity:
+    """Writes the tasks of segments that have changed.
+
+    Parameters
+    ----------
+    write : callable
+        Writes a sequence of (segment, task as JSON or None, seconds since it began).
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[tuple[int, str | None, float]]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._write = write
+        self._clock = clock
+        self._next = 0.0
+        self._written: dict[int, float] = {}
+
+    def write_due(self, flights: Mapping[int, tuple[float, Order]]) -> bool:
+        """Write what has changed, unless that was done just before; return whether anything was written.
+
+        Parameters
+        ----------
+        flights : mapping of int to (float, Order)
+            For each segment with a task, when it began, and the order for its writer.
+        """
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + WRITE_PAUSE_S
+        lasting = {s: (began, order) for s, (began, order) in flights.items() if now - began >= LEAST_S}
+        ended = [(segment, None, 0.0) for segment in self._written if segment not in lasting]
+        begun = [
+            (segment, json.dumps(task_of(order)), now - began)
+            for segment, (began, order) in lasting.items()
+            if self._written.get(segment) != began
+        ]
+        self._written = {segment: began for segment, (began, _) in lasting.items()}
+        if ended or begun:
+            self._write([*ended, *begun])
+        return bool(ended or begun)
+
+
+def task_of(order: Order) -> dict[str, Any]:
+    """Return a task as the record has it: ``kind``, ``mst_keys``, and ``epoch`` unless it is an evaluation."""
+    match order:
+        case Train(members=members, epoch=epoch):
+            return {"kind": "visit", "mst_keys": [write.mst_key for write in members if write], "epoch": epoch}
+        case AverageStates(write=write, epoch=epoch):
+            return {"kind": "average", "mst_keys": [write.mst_key], "epoch": epoch}
+        case Evaluate(members=keys):
+            return {"kind": "evaluation", "mst_keys": [key for key in keys if key is not None]}
+        case ComputeMetrics(mst_key=mst_key):
+            return {"kind": "evaluation", "mst_keys": [mst_key]}
+    raise TypeError(f"segments are given no such order as a task: {order}")

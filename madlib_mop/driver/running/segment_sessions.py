@@ -1,16 +1,18 @@
-"""The segments of a run on the server: for each one a coroutine that opens two sessions, works, and opens lost ones.
+"""The segments of a run on the server: for each one a coroutine that opens its sessions, works, and opens lost ones.
 
 The writer has the trainer and writes the record; it is logged in as the server's own user and touches no relation of
 users. If the trainer lacks the rows of a shard, it reports that. Then the reader, which is logged in as the run's
 role with the caller's rights, reads them and sends them over a socket (mop_backend.rows), and the task is repeated. The
 trainer's figures about the rows are checked before training (`RunConsistency`).
 
-A segment can be at another host. If that is lost, the writer here stays open and retries to start the trainer there
-until it succeeds or the waiting time is over.
+A segment can be at another host, and needs no reader here then. If the host is lost, the writer here stays open and
+retries to start the trainer there until it succeeds or the waiting time is over.
 
 Statements of writers and readers wait for locks without a limit. Only a lock of the caller's own session is an error:
 the caller's statement waits for the run, so that lock would never be released (`LockWaits`).
 """
+
+from __future__ import annotations
 
 import asyncio
 import time
@@ -56,7 +58,8 @@ from madlib_mop.driver.running.segments import (
 )
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason
-from madlib_mop.engines.sessions.login import Access, reader_name, renew_login, writer_name
+from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
+from madlib_mop.engines.sessions.login import renew_login
 from madlib_mop.engines.sessions.session import (
     AsyncSession,
     CoroutineLoop,
@@ -67,141 +70,15 @@ from madlib_mop.engines.sessions.session import (
 )
 from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, OutOfResources, from_dict
 
-_POLL_EVERY_S = 2.0
-_WAITS = """
-SELECT l.pid, coalesce(l.relation::pg_catalog.regclass::pg_catalog.text, l.locktype), pg_catalog.pg_blocking_pids(l.pid)
-FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_locks l ON l.pid = a.pid AND NOT l.granted
-WHERE a.pid = ANY (%s) AND a.wait_event_type = 'Lock'
-"""
 
-
-class LockWaits:
-    """The locks that sessions wait for.
-
-    Parameters
-    ----------
-    record : Record
-    caller_pid : int or None
-        The session that has called the run.
-    tell : callable
-        Called with a sentence for each new wait.
-    """
-
-    def __init__(self, record: Record, caller_pid: int | None, tell: Callable[[str], None]):
-        self._record = record
-        self._caller_pid = caller_pid
-        self._tell = tell
-        self._told: set[tuple[int, str]] = set()
-        self._poll_at = 0.0
-
-    def poll(self, sessions: Mapping[int, int]) -> None:
-        """Find, at most every two seconds, which of the sessions that work wait for a lock.
-
-        Parameters
-        ----------
-        sessions : mapping of int to int
-            Segment of each session, by its process ID.
-
-        Raises
-        ------
-        MopError
-            55P03, if the caller's own session holds the lock.
-        """
-        if not sessions or time.monotonic() < self._poll_at:
-            return
-        self._poll_at = time.monotonic() + _POLL_EVERY_S
-        waits = self._record.execute(_WAITS, [list(sessions)])
-        self._told &= {(pid, what) for pid, what, _ in waits}
-        for pid, what, blockers in waits:
-            if self._caller_pid in blockers:
-                raise from_dict(
-                    {
-                        "sqlstate": "55P03",
-                        "message": f"segment {sessions[pid]} waits for a lock on {what}, which the caller's own"
-                        f" transaction holds (process ID {self._caller_pid})",
-                        "hint": "Commit the transaction before the call.",
-                    }
-                )
-            if (pid, what) not in self._told:
-                self._told.add((pid, what))
-                self._tell(f"segment {sessions[pid]} waits for a lock on {what}, held by {_processes(blockers)}")
-
-
-def _processes(pids: Sequence[int]) -> str:
-    """Return the holders of a lock; a prepared transaction has the process ID 0."""
-    known = sorted({pid for pid in pids if pid})
-    if not known:
-        return "a prepared transaction"
-    return f"the session with process ID {known[0]}" if len(known) == 1 else f"sessions {', '.join(map(str, known))}"
-
-
-_VERSIONS = ("python", *BackendName, "keras", "numpy")
-
-
-class RunConsistency:
-    """The recorded data and versions of a run.
-
-    Parameters
-    ----------
-    record : Record
-    run : RunRow
-    progress : ProgressReporter
-        Notified of changed versions.
-    """
-
-    def __init__(self, record: Record, run: RunRow, progress: ProgressReporter):
-        self._record = record
-        self._n_rows = {
-            (data_set, shard.segment_id): (packed.table, shard.n_rows)
-            for data_set, packed in run.plan.data_sets.items()
-            for shard in packed.segments
-        }
-        if (sample := run.plan.sample) is not None:
-            table, _ = self._n_rows[sample.data_set, sample.segment_id]
-            self._n_rows[SAMPLE, sample.segment_id] = table, sample.n_rows
-        self._versions = run.versions
-        self._run_id = run.run_id
-        self._progress = progress
-        self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
-
-    def check_shard(self, shard: ShardName, loaded: LoadedRows) -> None:
-        """Check the rows that a trainer has loaded against those that the caller could see and those of earlier visits.
-
-        Called before anything is trained or evaluated on it.
-
-        Raises
-        ------
-        NotReady, InvalidParameter
-        """
-        key = (shard.data_set, shard.segment_id)
-        table, planned = self._n_rows[key]
-        if loaded.n_rows != planned:
-            raise NotReady(
-                f"{table}: the worker of segment {shard.segment_id} can see {loaded.n_rows} rows, but the caller could "
-                f"see {planned}",
-                hint="Commit the transaction that packed the table, and do not change the table while a run uses"
-                " it. If a row policy reads a setting with a function, set it with ALTER ROLE, so that it applies to "
-                "other sessions too.",
-            )
-        known = self._fingerprints.get(key)
-        if known is None:
-            self._record.set_segment(self._run_id, *key, fingerprint=loaded.fingerprint, n_bytes=loaded.n_bytes)
-            self._fingerprints[key] = loaded.fingerprint
-        elif known != loaded.fingerprint:
-            raise InvalidParameter(
-                f"{table}: the rows of segment {shard.segment_id} differ from the rows that the run was trained on",
-                hint="Restore the packed table, or start a new run.",
-            )
-
-    def check_versions(self, answer: Header) -> None:
-        """Record the versions of the run's training; warn if they have changed since its start."""
-        versions = {str(name): answer[name] for name in _VERSIONS if name in answer}
-        if versions == self._versions:
-            return
-        if self._versions:
-            self._progress.versions_changed(self._versions, versions)
-        self._versions = versions
-        self._record.set_run(self._run_id, versions=versions)
+async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed | None:
+    """Let a reader send the rows of a shard to the writer; return its failure, after which it is closed."""
+    try:
+        await reader.execute(_SEND, reading)
+    except StatementFailed as failure:
+        reader.close()  # also closes its processes on Greenplum segments, which may hold the socket
+        return failure
+    return None
 
 
 _TICK_S = 1.0
@@ -718,16 +595,6 @@ class _Worker:
         self._shared.tell(f"segment {self._segment} continues: its host is available again after {waited_s:.1f} s")
 
 
-async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed | None:
-    """Let a reader send the rows of a shard to the writer; return its failure, after which it is closed."""
-    try:
-        await reader.execute(_SEND, reading)
-    except StatementFailed as failure:
-        reader.close()  # also closes its processes on Greenplum segments, which may hold the socket
-        return failure
-    return None
-
-
 def _end_backends(record: Record, run_id: int, pids: list[int], wait_ms: int) -> list[int]:
     """End sessions of a run that still exist; return those that have not ended within a time."""
     names = [writer_name(run_id), reader_name(run_id)]
@@ -735,3 +602,140 @@ def _end_backends(record: Record, run_id: int, pids: list[int], wait_ms: int) ->
     ended = f"SELECT madlib_mop_calls.end_sessions(pg_catalog.array_agg(pid), %s) {ours}"
     ((remaining,),) = record.execute(ended, [wait_ms, pids, names])
     return list(remaining)
+
+
+_VERSIONS = ("python", *BackendName, "keras", "numpy")
+
+
+class RunConsistency:
+    """The recorded data and versions of a run.
+
+    Parameters
+    ----------
+    record : Record
+    run : RunRow
+    progress : ProgressReporter
+        Notified of changed versions.
+    """
+
+    def __init__(self, record: Record, run: RunRow, progress: ProgressReporter):
+        self._record = record
+        self._n_rows = {
+            (data_set, shard.segment_id): (packed.table, shard.n_rows)
+            for data_set, packed in run.plan.data_sets.items()
+            for shard in packed.segments
+        }
+        if (sample := run.plan.sample) is not None:
+            table, _ = self._n_rows[sample.data_set, sample.segment_id]
+            self._n_rows[SAMPLE, sample.segment_id] = table, sample.n_rows
+        self._versions = run.versions
+        self._run_id = run.run_id
+        self._progress = progress
+        self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
+
+    def check_shard(self, shard: ShardName, loaded: LoadedRows) -> None:
+        """Check the rows that a trainer has loaded against those that the caller could see and those of earlier visits.
+
+        Called before anything is trained or evaluated on it.
+
+        Raises
+        ------
+        NotReady, InvalidParameter
+        """
+        key = (shard.data_set, shard.segment_id)
+        table, planned = self._n_rows[key]
+        if loaded.n_rows != planned:
+            raise NotReady(
+                f"{table}: the worker of segment {shard.segment_id} can see {loaded.n_rows} rows, but the caller could "
+                f"see {planned}",
+                hint="Commit the transaction that packed the table, and do not change the table while a run uses"
+                " it. If a row policy reads a setting with a function, set it with ALTER ROLE, so that it applies to "
+                "other sessions too.",
+            )
+        known = self._fingerprints.get(key)
+        if known is None:
+            self._record.set_segment(self._run_id, *key, fingerprint=loaded.fingerprint, n_bytes=loaded.n_bytes)
+            self._fingerprints[key] = loaded.fingerprint
+        elif known != loaded.fingerprint:
+            raise InvalidParameter(
+                f"{table}: the rows of segment {shard.segment_id} differ from the rows that the run was trained on",
+                hint="Restore the packed table, or start a new run.",
+            )
+
+    def check_versions(self, answer: Header) -> None:
+        """Record the versions of the run's training; warn if they have changed since its start."""
+        versions = {str(name): answer[name] for name in _VERSIONS if name in answer}
+        if versions == self._versions:
+            return
+        if self._versions:
+            self._progress.versions_changed(self._versions, versions)
+        self._versions = versions
+        self._record.set_run(self._run_id, versions=versions)
+
+
+_POLL_EVERY_S = 2.0
+_WAITS = """
+SELECT l.pid, coalesce(l.relation::pg_catalog.regclass::pg_catalog.text, l.locktype), pg_catalog.pg_blocking_pids(l.pid)
+FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_locks l ON l.pid = a.pid AND NOT l.granted
+WHERE a.pid = ANY (%s) AND a.wait_event_type = 'Lock'
+"""
+
+
+class LockWaits:
+    """The locks that sessions wait for.
+
+    Parameters
+    ----------
+    record : Record
+    caller_pid : int or None
+        The session that has called the run.
+    tell : callable
+        Called with a sentence for each new wait.
+    """
+
+    def __init__(self, record: Record, caller_pid: int | None, tell: Callable[[str], None]):
+        self._record = record
+        self._caller_pid = caller_pid
+        self._tell = tell
+        self._told: set[tuple[int, str]] = set()
+        self._poll_at = 0.0
+
+    def poll(self, sessions: Mapping[int, int]) -> None:
+        """Find, at most every two seconds, which of the sessions that work wait for a lock.
+
+        Parameters
+        ----------
+        sessions : mapping of int to int
+            Segment of each session, by its process ID.
+
+        Raises
+        ------
+        MopError
+            55P03, if the caller's own session holds the lock.
+        """
+        if not sessions or time.monotonic() < self._poll_at:
+            return
+        self._poll_at = time.monotonic() + _POLL_EVERY_S
+        waits = self._record.execute(_WAITS, [list(sessions)])
+        self._told &= {(pid, what) for pid, what, _ in waits}
+        for pid, what, blockers in waits:
+            if self._caller_pid in blockers:
+                raise from_dict(
+                    {
+                        "sqlstate": "55P03",
+                        "message": f"segment {sessions[pid]} waits for a lock on {what}, which the caller's own"
+                        f" transaction holds (process ID {self._caller_pid})",
+                        "hint": "Commit the transaction before the call.",
+                    }
+                )
+            if (pid, what) not in self._told:
+                self._told.add((pid, what))
+                self._tell(f"segment {sessions[pid]} waits for a lock on {what}, held by {_processes(blockers)}")
+
+
+def _processes(pids: Sequence[int]) -> str:
+    """Return the holders of a lock; a prepared transaction has the process ID 0."""
+    known = sorted({pid for pid in pids if pid})
+    if not known:
+        return "a prepared transaction"
+    return f"the session with process ID {known[0]}" if len(known) == 1 else f"sessions {', '.join(map(str, known))}"

@@ -39,7 +39,7 @@ class TaskFailed:
 class SegmentLost:
     """A segment has lost its sessions or its host, with its task, if it had one; `SegmentReady` follows.
 
-    Its backend has ended, so a read of the record shows whether the task was committed.
+    Its backend, or its trainer at the host, has ended, so a read of the record shows whether the task was committed.
     """
 
     segment: int

@@ -1,4 +1,5 @@
-"""Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
+"""Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is
+planned, those of admission when it starts or resumes."""
 
 import importlib.util
 from collections.abc import Mapping

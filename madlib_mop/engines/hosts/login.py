@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from madlib_mop.catalog.sessions import passwords
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS, PIN_AND_KEEP_SCHEMAS
 from madlib_mop.engines.hosts.versions import check_version
-from madlib_mop.engines.sessions.login import OPTIONS_BUT_PATH, SESSION_OPTIONS
+from madlib_mop.engines.sessions.access import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
 
 #: Seconds until a host that does not answer counts as lost.

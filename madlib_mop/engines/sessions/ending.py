@@ -18,7 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.engines.sessions.login import drop_login, login_roles, reader_name, sweep_logins, writer_name
+from madlib_mop.engines.sessions.access import reader_name, writer_name
+from madlib_mop.engines.sessions.login import drop_login, login_roles, sweep_logins
 from madlib_mop.errors import NotReady
 
 _DRIVER_GONE = "its driver no longer exists"

@@ -1,6 +1,6 @@
 """Asynchronous sessions, and the loop in which coroutines wait for them.
 
-A run has two sessions for each segment (`madlib_mop.driver.running.segment_sessions`), a job has one
+A run has up to two sessions for each segment (`madlib_mop.driver.running.segment_sessions`), a job has one
 (`madlib_mop.jobs.working`).
 """
 

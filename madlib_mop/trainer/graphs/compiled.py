@@ -1,6 +1,6 @@
 """Compiled models and their cache: a configuration's state is loaded into a model that was traced before.
 
-Called by ``visits.py``. Models with the same compile signature differ only in variables (the learning rate is one of
+Models with the same compile signature differ only in variables (the learning rate is one of
 them), so they take turns in one Keras model, whose passes the backend compiles once.
 """
 

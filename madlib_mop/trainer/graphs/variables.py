@@ -1,4 +1,4 @@
-"""The variables of a Keras model as a training state: read, replaced, compared. Called by ``compiled.py``."""
+"""The variables of a Keras model as a training state: read, replaced, compared."""
 
 import math
 from collections.abc import Mapping, Sequence

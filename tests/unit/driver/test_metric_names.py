@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
-from madlib_mop.driver.planning.selection import plan_early_stopping, reported_names
+from madlib_mop.driver.planning.early_stopping import plan_early_stopping, reported_names
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.build import compile_model

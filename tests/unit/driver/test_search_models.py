@@ -1,6 +1,6 @@
 """Rows of models that a search proposes: their architectures and parameters."""
 
-from madlib_mop.driver.changes.changes import ProposedModels
+from madlib_mop.driver.changes.proposed import ProposedModels
 from tests.helpers.unit.rows import a_search
 
 PLAN = a_search()

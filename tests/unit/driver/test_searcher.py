@@ -22,7 +22,7 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.changes.changes import Changes
 from madlib_mop.driver.changes.replay import RecordedSearch
 from madlib_mop.driver.changes.search import Searcher, SearchHistory, loss_of, make_searcher, read_history
-from madlib_mop.driver.outputs.tables import brackets
+from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.running.hopper import RunningModels
 from madlib_mop.errors import NotReady
 from madlib_mop.models.changes import Add, Extend, Finish, Proposal, read_change

@@ -1,6 +1,6 @@
 """How the sessions of a run are opened."""
 
-from madlib_mop.engines.sessions.login import Access
+from madlib_mop.engines.sessions.access import Access
 
 
 def test_the_statements_of_visits_are_not_logged():

@@ -16,7 +16,7 @@ from madlib_mop.driver.data.engine import _CLUSTERS, engine_of, engine_of_table
 from madlib_mop.engines import greenplum
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM, PRODUCT, Greenplum, Product, product_of
-from madlib_mop.engines.sessions.login import SESSION_OPTIONS, options_of
+from madlib_mop.engines.sessions.access import SESSION_OPTIONS, options_of
 from madlib_mop.errors import Unsupported
 from tests.greenplum.conftest import MATRIX
 from tests.unit.test_build_extension import build_extension
