@@ -174,9 +174,8 @@ class SearchDriver(LimitedDriver):
         self.record.rows = {50: a_model(50, last_epoch=9, model_arch=ARCH, compile_params=COMPILE, command_id=1)}
 
     def hopper(self, run, progress):
-        return Hopper(
-            self.record, self.segments, run, progress, None, make_searcher(self.record, run, self.elapsed_s)
-        )
+        searcher = make_searcher(self.record, run, self.elapsed_s)
+        return Hopper(self.record, self.segments, run, progress, None, [searcher])
 
 
 @pytest.mark.parametrize("budget_s, limit_s", [(14, None), (None, 14.0), (100, 14.0)])
