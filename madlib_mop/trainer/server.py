@@ -128,9 +128,9 @@ class TrainerService:
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
 
-        An idle trainer only begins to serve another client, whose start must be the same.
+        An idle trainer only begins to serve another client, whose start must be the same; it keeps its file.
         """
-        client = header.pop("client", None)
+        client, file_form = header.pop("client", None), header.pop("shard_file", None)
         if self._idle_start is not None:
             (asked, answer), self._idle_start = self._idle_start, None
             if header != asked:
@@ -160,7 +160,7 @@ class TrainerService:
         import numpy
 
         from madlib_mop.trainer import incoming, visits
-        from madlib_mop.trainer.data import shards, state
+        from madlib_mop.trainer.data import shard_file, shards, state
 
         backend.set_threads(threads)
         before_gpus = lifetime.data_bytes()
@@ -170,16 +170,25 @@ class TrainerService:
         backend.start_threads()
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
-            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))  # defence: seccomp = False
+            with_file = file_form is not None and file_form["fd"] is not None
+            # defence: seccomp = False
+            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers), with_file=with_file)
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
-        self._shards = shards.ShardCache(cache_bytes)
-        self._incoming = incoming.IncomingShard()
+        file, without_file = None, ""
+        try:
+            file = shard_file.ShardFile.of(file_form)
+        except shard_file.FileFull as none:
+            without_file = str(none)
+            self.is_reusable = file_form is None  # a later one may get a file
+        self._shards = shards.ShardCache(cache_bytes, file, without_file, lambda: self._visitor.features.drop_from_file())
+        self._incoming = incoming.IncomingShard(self._shards.allocate)
         self.idle_s = header.get("idle_s")
         materialises = header.get("materialise_features", True)
         self._visitor = visits.Visitor(
             header.get("part_bytes") or state.DEFAULT_PART_BYTES,  # only in plans of version 1.0.0
             features_room=(lambda: self._shards.room) if materialises else None,
+            file=file,
         )
         self.started = True
         self._start = header, {
@@ -200,11 +209,12 @@ class TrainerService:
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
-        self._incoming = incoming.IncomingShard()
+        self._incoming = incoming.IncomingShard(self._shards.allocate)
         self._visitor.forget()
         self._visitor.models.shrink(_MOST_IDLE_BYTES)
         self._idle_start = self._start
-        return {"reusable": self.is_reusable and not self.recover()}, []
+        is_as_new = not self.recover() and self._shards.file_bytes == 0  # rows of this run are in no file any more
+        return {"reusable": self.is_reusable and is_as_new}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""
@@ -247,10 +257,10 @@ class TrainerService:
         """Finish the shard and keep it, if the cap allows; a sample is always kept."""
         key = str(header["shard"])
         shard = self._incoming.finish(key)
-        cached = True
+        cached = self._incoming.is_whole
         if self._incoming.is_sample:
             self._shards.add_sample(key, shard)
-        else:
+        elif cached:
             cached = self._shards.add(key, shard)
             self._visitor.features.shrink()
         names = tuple(self._shards.keys())
@@ -404,6 +414,7 @@ class TrainerService:
         return {
             "cached_shards": self._shards.keys(),
             "shard_bytes": self._shards.n_bytes,
+            "shard_file_bytes": self._shards.file_bytes,
             "features": len(self._visitor.features),
             "feature_bytes": self._visitor.features.n_bytes,
             "compiled_models": len(self._visitor.models),

@@ -78,6 +78,7 @@ from mop_backend.refusals import (
     with_way_out,
 )
 from mop_backend.rows import RowsLost
+from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
@@ -371,8 +372,8 @@ class Writer:
             # A trainer in which code of users runs serves this run only.
             is_own = self._custom is not None  # defence: trainers-of-one-run = False
             use = use_of(self._owner, start) if self._plan.get("trainer_idle_s") and not is_own else None
-            self._child = Local(Interrupts(), own, backend_of(start), use)
-            start["client"] = os.getpid()
+            self._child = Local(Interrupts(), own, backend_of(start), use, open_shard_file(start))
+            start |= {"client": os.getpid(), **self._child.file_header}
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
             self._record.keys_as_literals = True
