@@ -66,11 +66,11 @@ class ShardFile:
         self._released: collections.deque[tuple[int, int]] = collections.deque()
 
     @classmethod
-    def of(cls, header: Header) -> ShardFile:
-        """Return the file that a request "start" describes. Raises FileFull if there is none."""
+    def of(cls, header: Header) -> ShardFile | None:
+        """Return the file that a request "start" describes, if any. Raises FileFull if it could not be made."""
         about = header.get("shard_file")
         if about is None:
-            raise FileFull("madlib_mop.shard_disk_mb is 0")
+            return None
         if about["fd"] is None:
             raise FileFull(f"the file cannot be made in {about['directory']}: {about['problem']}")
         return cls(about["fd"], about["limit_bytes"], about["directory"])

@@ -337,7 +337,7 @@ class ShardCache:
     capacity_bytes : int
     file : ShardFile or None
     without_file : str
-        Why there is no file.
+        Why there is no file, if it was to have one.
     free_file : callable
         Frees space in the file that was taken for something else; returns whether there was any.
     """
@@ -397,6 +397,8 @@ class ShardCache:
         try:
             return in_memory(forms)
         except MemoryError:
+            if not why:  # it is to have no file
+                raise
             raise RequestFailure(
                 INPUT,
                 OutOfResources(
