@@ -63,10 +63,11 @@ def open_shard_file(start: Header) -> HandedFile | None:
     ----------
     start : dict
         Of request "start": ``shard_disk_bytes``, the most that the file may take, and ``shard_directory``, where it is;
-        by default the server's directory of temporary files.
+        by default the server's directory of temporary files. A trainer with ``gpus`` has none: it copies its rows to
+        the GPU's memory.
     """
     limit = int(start.get("shard_disk_bytes") or 0)
-    if limit < mmap.PAGESIZE:
+    if limit < mmap.PAGESIZE or start.get("gpus"):
         return None
     directory = start.get("shard_directory") or os.path.abspath(_USUAL_DIRECTORY)
     fd: int | None = None

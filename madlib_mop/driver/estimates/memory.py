@@ -65,7 +65,7 @@ def need_of_admission(plan: Plan) -> int:
     """Return the bytes that must be available on this server before a run opens its sessions, before its graphs are
     known: as if each trainer had loaded its backend itself."""
     n_trainers = _n_here(plan)
-    if plan.any_trainer or not plan.trainer.get("shard_disk_bytes"):
+    if not _has_files(plan):
         rows = sum(shard.n_bytes for shard in plan.training.segments if shard.server is None)
         return n_trainers * LOADED_TRAINER_BYTES + rows * (n_trainers if plan.any_trainer else 1)
     return n_trainers * LOADED_TRAINER_BYTES + sum(rows.memory_bytes for rows in rows_of_trainers(plan))
@@ -119,7 +119,7 @@ def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memor
     rows, cache = _rows_bytes(plan), int(plan.trainer.get("shard_cache_bytes") or 0)
     if plan.any_trainer:
         held = min(sum(rows), max(cache, max(rows, default=0)))
-    elif plan.trainer.get("shard_disk_bytes"):
+    elif _has_files(plan):
         held = max((of_trainer.memory_bytes for of_trainer in rows_of_trainers(plan)), default=0)
     else:
         held = max(rows, default=0)
@@ -147,9 +147,7 @@ def memory_of(plan: Plan, graphs: Iterable[int], works: Iterable[Work]) -> Memor
 
 def files_bytes(plan: Plan) -> int:
     """Return the bytes of the files of all trainers here, for rows that do not stay in memory."""
-    if plan.any_trainer or not plan.trainer.get("shard_disk_bytes"):
-        return 0
-    return sum(of_trainer.file_bytes for of_trainer in rows_of_trainers(plan))
+    return sum(of_trainer.file_bytes for of_trainer in rows_of_trainers(plan)) if _has_files(plan) else 0
 
 
 def is_dispatched(plan: Plan) -> bool:
@@ -168,6 +166,11 @@ def _step_bytes(work: Work) -> int:
 
 def _n_here(plan: Plan) -> int:
     return sum(shard.server is None for shard in plan.training.segments)
+
+
+def _has_files(plan: Plan) -> bool:
+    """Return whether each trainer has its own shards, and a file for those that do not stay in memory."""
+    return bool(plan.trainer.get("shard_disk_bytes")) and not plan.any_trainer and not plan.gpus
 
 
 def _rows_bytes(plan: Plan) -> list[int]:

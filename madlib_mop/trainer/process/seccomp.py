@@ -64,7 +64,7 @@ def filter_for(
     # defence: no-files-in-memory = (*syscalls.ALLOWED.values(), *syscalls.SHARED_MEMORY.values())
     for numbers in (*syscalls.ALLOWED.values(), *(syscalls.SHARED_MEMORY.values() if with_gpus else ())):
         program += _if_call(numbers, column, [_ALLOW])
-    if with_file:
+    if with_file:  # defence: space-for-trainers-with-files = True
         for numbers in syscalls.SPACE_OF_FILES.values():
             program += _if_call(numbers, column, [_ALLOW])
     for name, checked in syscalls.CHECKED.items():

@@ -76,8 +76,8 @@ class TestOpening:
         with pytest.raises(FileFull, match=f"cannot be made in {tmp_path}/none: No such file or directory"):
             ShardFile.of(made.header(None))
 
-    @pytest.mark.parametrize("start", [{}, {"shard_disk_bytes": 0}, {"shard_disk_bytes": None}])
-    def test_there_is_none_without_a_limit(self, start):
+    @pytest.mark.parametrize("start", [{}, {"shard_disk_bytes": 0}, {"shard_disk_bytes": 1 << 30, "gpus": [0]}])
+    def test_there_is_none_without_a_limit_and_with_gpus(self, start):
         assert open_shard_file(start) is None
         assert ShardFile.of({}) is None
 
