@@ -122,9 +122,7 @@ class Recipe:
             made, add_history=False, add_progbar=False, model=model, epochs=n_passes, steps=n_batches, verbose=0
         )
 
-    def order(
-        self, epoch: int, segment_id: int, pass_: int, n_rows: int, out: np.ndarray | None = None
-    ) -> np.ndarray:
+    def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return the order of rows of one pass; int64 ``(n_rows,)``, in ``out`` if it is given."""
         if not self.fit.shuffle:
             return seeds.in_order(n_rows, out)

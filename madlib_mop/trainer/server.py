@@ -181,7 +181,7 @@ class TrainerService:
         except shard_file.FileFull as none:
             without_file = str(none)
             self.is_reusable = file_form is None  # a later one may get a file
-        self._shards = shards.ShardCache(cache_bytes, file, without_file, lambda: self._visitor.features.drop_from_file())
+        self._shards = shards.ShardCache(cache_bytes, file, without_file, self._free_file)
         self._incoming = incoming.IncomingShard(self._shards.allocate)
         self.idle_s = header.get("idle_s")
         materialises = header.get("materialise_features", True)
@@ -428,6 +428,10 @@ class TrainerService:
         """End the process after this answer."""
         self.stopped = True
         return {}, []
+
+    def _free_file(self) -> bool:
+        """Drop features from the file, where they give way to shards, as in memory; return whether there were any."""
+        return self._visitor.features.drop_from_file()
 
     def _shard(self, name: str, *recipes: "Recipe | None") -> "Shard":
         """Return the shard of this name, as models of one form take it; None stands for a model that has failed."""

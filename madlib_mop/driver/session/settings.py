@@ -287,7 +287,8 @@ def _shard_disk_bytes(fixed: dict[str, str], session: CallerSession) -> int:
     limit = _SIZE.fullmatch((session.caller_setting("temp_file_limit") or "").strip())
     if limit is None:  # -1: there is none
         return disk_mb * MIB
-    return min(disk_mb * MIB, int(limit[1]) << _SHIFTS[limit[2]])  # defence: temporary-files-of-trainers = disk_mb * MIB
+    # defence: temporary-files-of-trainers = disk_mb * MIB
+    return min(disk_mb * MIB, int(limit[1]) << _SHIFTS[limit[2]])
 
 
 def _shard_directory(fixed: dict[str, str]) -> str | None:

@@ -284,4 +284,3 @@ class TestReadingAhead:
         arrays, order = [np.zeros((4, 2))], np.arange(4)
         assert ReadAhead.of_pass(None, arrays, order, 2) is None
         assert ReadAhead.of_pass(file, arrays, order, 2) is None
-
