@@ -124,6 +124,8 @@ class TrainerService:
         self._gpus: list[str] = []
         self._idle_bytes = 0
         self._idle_start: tuple[Request, Header] | None = None
+        #: Of the shard in the file that was used last: its name, a number of inputs, and the shard dealt out to them.
+        self._dealt: tuple[str, int, Shard] | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
@@ -241,6 +243,7 @@ class TrainerService:
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
         self._shards.drop(str(header["shard"]))
+        self._dealt = None
         self._incoming.begin(header)
         return {}, []
 
@@ -406,6 +409,7 @@ class TrainerService:
 
     def drop_shard(self, header: Request, blobs: list[Blob]) -> Reply:
         """Let go of a shard."""
+        self._dealt = None
         self._shards.drop(str(header["shard"]))
         return {"cached_shards": self._shards.keys()}, []
 
@@ -438,7 +442,13 @@ class TrainerService:
         from madlib_mop.trainer.data.shards import dealt_out
 
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
-        return dealt_out(self._shards.take(name), n_inputs)
+        shard = self._shards.take(name)
+        if shard.file is None:
+            return dealt_out(shard, n_inputs)
+        if self._dealt is None or self._dealt[:2] != (name, n_inputs):
+            self._dealt = None
+            self._dealt = name, n_inputs, dealt_out(shard, n_inputs)
+        return self._dealt[2]
 
     def _limit_memory(self, limit: int | None, taken_bytes: int, backend: "Backend") -> None:
         if limit is None:

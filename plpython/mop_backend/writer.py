@@ -358,6 +358,7 @@ class Writer:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         shard = order.shard
         source = self._plan[shard.data_set]
+        self._shards, self._fresh = set(), None  # some may be dropped for it, also if it cannot be loaded then
         loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
         rows, _ = _read(loaded, LoadedRows)
         self._shards, self._fresh = set(rows.cached_shards), shard.key

@@ -23,7 +23,7 @@ from mop_backend.shard_file import free_bytes
 
 #: Rows that are read while those before them are trained on.
 _AHEAD_BYTES = 32 << 20
-#: Pages of these that are looked up, to see whether reading ahead is needed.
+#: Rows among these that are looked up, to see whether reading ahead is needed.
 _SAMPLES = 32
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 
@@ -101,11 +101,8 @@ class ShardFile:
         return offset if 0 <= offset < self.limit_bytes else None
 
     def read_ahead(self, begins: np.ndarray, ends: np.ndarray) -> None:
-        """Let the kernel read the pages of some ranges of bytes, which are sorted, if not all are in memory."""
+        """Let the kernel read the pages of some ranges of bytes, which are sorted."""
         first, last = begins // mmap.PAGESIZE, (ends - 1) // mmap.PAGESIZE
-        sample = first[:: max(1, len(first) // _SAMPLES)]
-        if all(self._is_in_memory(page) for page in sample.tolist()):
-            return
         apart = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
         starts = first[np.concatenate([[0], apart])] * mmap.PAGESIZE
         stops = (last[np.concatenate([apart - 1, [len(last) - 1]])] + 1) * mmap.PAGESIZE
@@ -162,9 +159,11 @@ class ShardFile:
     def _protect(self, begin: int, size: int, rights: int) -> None:
         _libc.mprotect(self._address + begin, size, rights)
 
-    def _is_in_memory(self, page: int) -> bool:
+    def is_in_memory(self, offset: int) -> bool:
+        """Return whether the page of this byte is in memory."""
         found = ctypes.create_string_buffer(1)
-        failed = _libc.mincore(self._address + page * mmap.PAGESIZE, mmap.PAGESIZE, found)
+        page = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        failed = _libc.mincore(self._address + page, mmap.PAGESIZE, found)
         return bool(failed or found.raw[0] & 1)
 
 
@@ -213,11 +212,19 @@ class ReadAhead:
             self._read(number + 1)
 
     def _read(self, stretch: int) -> None:
-        rows = np.sort(self._order[..., stretch * self._n_rows : (stretch + 1) * self._n_rows], axis=None)
-        if len(rows):
-            for offset, n_bytes in self._columns:
-                begins = offset + rows * n_bytes
-                self._file.read_ahead(begins, begins + n_bytes)
+        """Read the rows of a stretch, unless a sample of them shows that they are in memory."""
+        rows = self._order[..., stretch * self._n_rows : (stretch + 1) * self._n_rows].reshape(-1)
+        sample = rows[:: max(1, len(rows) // _SAMPLES)].tolist()
+        absent = [
+            (offset, n_bytes)
+            for offset, n_bytes in self._columns
+            if not all(self._file.is_in_memory(offset + row * n_bytes) for row in sample)
+        ]
+        if absent:
+            rows = np.sort(rows)
+        for offset, n_bytes in absent:
+            begins = offset + rows * n_bytes
+            self._file.read_ahead(begins, begins + n_bytes)
 
 
 def _up(n_bytes: int) -> int:

@@ -421,9 +421,9 @@ class ShardCache:
             self._passing = (key, shard)
             return False
         more_bytes = shard.n_bytes if shard.file is None else 0
-        in_memory = [other for other, held in self._shards.items() if held.file is None]
+        to_drop = [other for other, held in self._shards.items() if held.file is None]
         while self._kept_bytes + more_bytes > self._capacity_bytes:
-            del self._shards[in_memory.pop(0)]
+            del self._shards[to_drop.pop(0)]
         self._shards[key] = shard
         return True
 

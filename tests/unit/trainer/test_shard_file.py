@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -250,6 +251,7 @@ class TestReadingAhead:
     def test_each_stretch_is_read_while_the_one_before_it_is_trained_on(self, file, monkeypatch):
         (x,) = file.arrays([((12, PAGE // 4), F4)])
         monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 2 * PAGE)
+        monkeypatch.setattr(file, "is_in_memory", lambda offset: False)
         read = []
         monkeypatch.setattr(file, "read_ahead", lambda begins, ends: read.append((begins // PAGE).tolist()))
         order = np.array([5, 1, 9, 3, 0, 11, 2, 4, 6, 8, 10, 7])
@@ -260,16 +262,22 @@ class TestReadingAhead:
             assert len(read) == min(batch + 2, 6)
         assert read == [sorted(order[i : i + 2].tolist()) for i in range(0, 12, 2)]
 
+    def test_rows_of_all_places_are_read(self, file, monkeypatch):
+        (x,) = file.arrays([((4, PAGE // 4), F4)])
+        monkeypatch.setattr(file, "is_in_memory", lambda offset: False)
+        read = []
+        monkeypatch.setattr(file, "read_ahead", lambda begins, ends: read.append((begins // PAGE).tolist()))
+        ReadAhead(file, [x], np.array([[0, 1], [3, 0]]), 2).reach(0)
+        assert read == [[0, 0, 1, 3]]
+
     def test_pages_of_neighbours_are_read_together(self, file, monkeypatch):
         asked = []
-        file.arrays([((1,), F4)])
 
         class Map:
             def madvise(self, option, start, length):
                 asked.append((start // PAGE, length // PAGE))
 
         monkeypatch.setattr(file, "_map", Map())
-        monkeypatch.setattr(file, "_is_in_memory", lambda page: False)
         begins = np.array([0, 100, PAGE, 3 * PAGE + 10, 7 * PAGE, 8 * PAGE - 1])
         file.read_ahead(begins, begins + 2)
         assert asked == [(0, 2), (3, 1), (7, 2)]
@@ -277,8 +285,25 @@ class TestReadingAhead:
     def test_what_is_in_memory_is_not_read(self, file, monkeypatch):
         (x,) = file.arrays([((2, PAGE), np.dtype(np.uint8))])
         x[:] = 1
-        monkeypatch.setattr(file, "_map", None)
-        file.read_ahead(np.array([0, PAGE]), np.array([PAGE, 2 * PAGE]))
+        assert file.is_in_memory(0) and file.is_in_memory(2 * PAGE - 1)
+        monkeypatch.setattr(file, "read_ahead", None)
+        ReadAhead(file, [x], np.arange(2), 1).reach(0)
+
+    def test_the_kernel_reads_what_it_is_told_to(self, tmp_path):
+        made = opened(tmp_path, 4096 * PAGE)
+        file = ShardFile(made.fd, made.limit_bytes, str(tmp_path))
+        (x,) = file.arrays([((4096, PAGE), np.dtype(np.uint8))])
+        os.pwrite(made.fd, b"1" * 4096 * PAGE, 0)
+        os.fsync(made.fd)
+        os.posix_fadvise(made.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if file.is_in_memory(1000 * PAGE):
+            pytest.skip("this file system keeps its pages in memory")
+        ReadAhead(file, [x], np.arange(1000, 1010), 5).reach(0)
+        deadline = time.monotonic() + 20
+        while not file.is_in_memory(1005 * PAGE) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert file.is_in_memory(1005 * PAGE)
+        made.close()
 
     def test_rows_in_memory_need_none(self, file):
         arrays, order = [np.zeros((4, 2))], np.arange(4)
