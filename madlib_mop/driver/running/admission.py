@@ -66,6 +66,8 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
 
 def _check_files(record: Record, plan: Plan) -> None:
     """Raise OutOfResources if the rows of the trainers here do not fit into their memory and their files."""
+    if plan.any_trainer:  # they have few rows
+        return
     start = plan.trainer
     memory, limit = (int(start.get(name) or 0) for name in ("memory_limit_bytes", "shard_disk_bytes"))
     too_large = [rows for rows in rows_of_trainers(plan) if memory and rows.largest_bytes > memory]
