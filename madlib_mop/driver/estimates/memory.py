@@ -170,7 +170,7 @@ def _n_here(plan: Plan) -> int:
 
 def _has_files(plan: Plan) -> bool:
     """Return whether each trainer has its own shards, and a file for those that do not stay in memory."""
-    return bool(plan.trainer.get("shard_disk_bytes")) and not plan.any_trainer and not plan.gpus
+    return not plan.any_trainer and not plan.gpus and bool(plan.trainer.get("shard_disk_bytes"))
 
 
 def _rows_bytes(plan: Plan) -> list[int]:
