@@ -182,7 +182,7 @@ class TrainerService:
             file = shard_file.ShardFile.of(file_form)
         except shard_file.FileFull as none:
             without_file = str(none)
-            self.is_reusable = file_form is None  # a later one may get a file
+            self.is_reusable = False  # another one may get a file
         self._shards = shards.ShardCache(cache_bytes, file, without_file, self._free_file)
         self._incoming = incoming.IncomingShard(self._shards.allocate)
         self.idle_s = header.get("idle_s")
@@ -211,12 +211,14 @@ class TrainerService:
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
+        self._dealt = None
         self._incoming = incoming.IncomingShard(self._shards.allocate)
         self._visitor.forget()
         self._visitor.models.shrink(_MOST_IDLE_BYTES)
         self._idle_start = self._start
-        is_as_new = not self.recover() and self._shards.file_bytes == 0  # rows of this run are in no file any more
-        return {"reusable": self.is_reusable and is_as_new}, []
+        if self.recover() or self._shards.file_bytes:  # defence: rows-in-files-of-idle-trainers = self.recover()
+            self.is_reusable = False
+        return {"reusable": self.is_reusable}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""

@@ -66,9 +66,8 @@ class ShardFile:
         self._released: collections.deque[tuple[int, int]] = collections.deque()
 
     @classmethod
-    def of(cls, header: Header) -> ShardFile | None:
-        """Return the file that a request "start" describes, if any. Raises FileFull if it could not be made."""
-        about = header.get("shard_file")
+    def of(cls, about: Header | None) -> ShardFile | None:
+        """Return the file that ``shard_file`` of a request "start" describes. Raises FileFull if it is not there."""
         if about is None:
             return None
         if about["fd"] is None:

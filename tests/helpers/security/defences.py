@@ -81,6 +81,11 @@ DEFENCES = (
         ("tests/unit/driver/test_settings.py::test_a_trainer_s_file_is_a_temporary_file_of_the_caller",),
     ),
     Defence(
+        "rows-in-files-of-idle-trainers",
+        "a trainer in whose file rows are left serves no other run",
+        ("tests/unit/trainer/test_large_shards.py::test_a_trainer_serves_no_other_run_if_rows_stay_in_its_file",),
+    ),
+    Defence(
         "directory-of-a-host",
         "a coordinator does not choose the directory in which a host makes files",
         ("tests/unit/backend/test_memory.py::test_a_host_s_own_settings_say_where_files_are_and_how_large",),

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from keras import layers
 from mop_backend.frames import PeerGone
+from mop_backend.shard_file import open_shard_file
 
+from madlib_mop.trainer.data.shard_file import ShardFile
+from madlib_mop.trainer.data.shards import ShardCache
+from madlib_mop.trainer.server import TrainerService
+from madlib_mop.trainer.visits import Visitor
 from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError, member
 from tests.unit.trainer.test_features import LEARNS
@@ -34,6 +39,20 @@ def in_file(trainer) -> int:
     stats = trainer.ask({"op": "stats"})[0]
     assert stats["shard_bytes"] == 0
     return stats["shard_file_bytes"]
+
+
+def links(trainer, directory) -> list[str]:
+    """Return the names of a trainer's descriptors of files in a directory."""
+    fds = f"/proc/{trainer.process.pid}/fd"
+    every = [f"{fds}/{fd}" for fd in os.listdir(fds)]
+    return [link for link in every if os.readlink(link).startswith(str(directory))]
+
+
+def begin_to_send(trainer, rows, planned_rows) -> None:
+    """Send a first buffer of the shard "s", with one x and one y."""
+    head = {"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 255.0}
+    trainer.channel.send({**head, "planned_rows": planned_rows})
+    trainer.channel.send({"op": "shard_rows", "shapes": [r.shape for r in rows]}, rows)
 
 
 @pytest.fixture(scope="module")
@@ -157,22 +176,49 @@ def test_a_file_that_could_not_be_made_is_named_when_it_is_needed(tmp_path, wide
             one.send_shard("s", *wide_rows, planned_rows=N_ROWS)
 
 
+@pytest.mark.parametrize("case", [CASES[0], *LEARNS[:1]], ids=lambda case: case.name)
+def test_a_trainer_that_waits_has_no_rows_in_its_file_and_serves_the_next_run_with_the_same_bits(tmp_path, case):
+    start = {"shard_cache_bytes": 0, **DISK, "shard_directory": str(tmp_path)}
+    with Trainer(**start) as trainer:
+        expected = visits(trainer, case)
+        (held,) = {os.stat(link).st_ino: os.open(link, os.O_RDONLY) for link in links(trainer, tmp_path)}.values()
+        assert in_file(trainer) > 0 and os.fstat(held).st_blocks > 0
+        (x,), (y,) = case.data(53)
+        begin_to_send(trainer, [x, y], planned_rows=100)
+        assert trainer.ask({"op": "reset"})[0]["reusable"]
+        assert in_file(trainer) == 0 and os.fstat(held).st_blocks == 0
+        os.close(held)
+        trainer.start(backend=BACKEND, **start)
+        assert visits(trainer, case) == expected and in_file(trainer) > 0
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_a_trainer_serves_no_other_run_if_rows_stay_in_its_file(tmp_path, stay):
+    made = open_shard_file({**DISK, "shard_directory": str(tmp_path)})
+    file = ShardFile(made.fd, made.limit_bytes, made.directory)
+    service = TrainerService(0)
+    service._shards, service._start = ShardCache(0, file), None
+    service._visitor = Visitor(file=file)
+    kept = file.arrays([((10,), np.dtype(np.float32))])
+    if not stay:
+        kept.clear()
+    assert service.reset({}, []) == ({"reusable": not stay}, [])
+    made.close()
+
+
+def test_a_trainer_whose_file_could_not_be_made_serves_no_other_run(tmp_path):
+    with Trainer(**DISK, shard_directory=str(tmp_path / "none")) as trainer:
+        assert not trainer.ask({"op": "reset"})[0]["reusable"]
+
+
 @pytest.mark.parametrize("forked", [True, False])
 @pytest.mark.parametrize("moment", ["start", "rows", "training"])
 def test_a_killed_trainer_leaves_nothing(tmp_path, wide_rows, moment, forked):
     trainer = Trainer(shard_cache_bytes=0, **DISK, shard_directory=str(tmp_path), forked=forked)
     try:
-        (link,) = [
-            f"/proc/{trainer.process.pid}/fd/{fd}"
-            for fd in os.listdir(f"/proc/{trainer.process.pid}/fd")
-            if os.readlink(f"/proc/{trainer.process.pid}/fd/{fd}").startswith(str(tmp_path))
-        ][:1]
-        held = os.open(link, os.O_RDONLY)  # the test's own descriptor shows what becomes of the file
+        held = os.open(links(trainer, tmp_path)[0], os.O_RDONLY)  # the test's own descriptor shows what becomes of the file
         if moment != "start":
-            head = {"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 255.0}
-            trainer.channel.send({**head, "planned_rows": N_ROWS})
-            rows = [column[:1000] for (column,) in wide_rows]
-            trainer.channel.send({"op": "shard_rows", "shapes": [r.shape for r in rows]}, rows)
+            begin_to_send(trainer, [column[:1000] for (column,) in wide_rows], planned_rows=N_ROWS)
         if moment == "training":
             rows = [column[1000:] for (column,) in wide_rows]
             trainer.channel.send({"op": "shard_rows", "shapes": [r.shape for r in rows]}, rows)

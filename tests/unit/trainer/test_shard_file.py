@@ -75,12 +75,12 @@ class TestOpening:
         made = opened(tmp_path / "none")
         assert made.fd is None and made.problem == "No such file or directory"
         with pytest.raises(FileFull, match=f"cannot be made in {tmp_path}/none: No such file or directory"):
-            ShardFile.of(made.header(None))
+            ShardFile.of(made.header(None)["shard_file"])
 
     @pytest.mark.parametrize("start", [{}, {"shard_disk_bytes": 0}, {"shard_disk_bytes": 1 << 30, "gpus": [0]}])
     def test_there_is_none_without_a_limit_and_with_gpus(self, start):
         assert open_shard_file(start) is None
-        assert ShardFile.of({}) is None
+        assert ShardFile.of(None) is None
 
     def test_it_is_never_larger_than_its_file_system(self, tmp_path):
         made = opened(tmp_path, 1 << 60)
