@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from mop_backend.frames import Blob
 
-from madlib_mop.trainer.data.shards import Allocated, Forms, Shard, ShardBuilder
+from madlib_mop.trainer.data.shards import Allocated, Forms, Shard, ShardBuilder, in_memory
 from madlib_mop.trainer.process.failures import RequestFailure
 from madlib_mop.trainer.requests import Request, malformed, positive
 
@@ -18,7 +18,7 @@ class IncomingShard:
         Allocates the arrays of a shard whose number of rows is planned.
     """
 
-    def __init__(self, allocate: Callable[[Forms], Allocated]) -> None:
+    def __init__(self, allocate: Callable[[Forms], Allocated] = in_memory) -> None:
         self._allocate = allocate
         self._key: str | None = None
         self._builder: ShardBuilder | None = None

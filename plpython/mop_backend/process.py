@@ -191,8 +191,7 @@ class Child:
         finally:
             if file is not None:
                 file.close()
-        is_new = file is not None and taken is None
-        self.file_header = file.header(FIRST_FD if forked else file.fd) if is_new else {}
+        self.file_header = file.header(FIRST_FD if forked else file.fd) if file is not None and taken is None else {}
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout

@@ -216,7 +216,7 @@ def test_a_trainer_whose_file_could_not_be_made_serves_no_other_run(tmp_path):
 def test_a_killed_trainer_leaves_nothing(tmp_path, wide_rows, moment, forked):
     trainer = Trainer(shard_cache_bytes=0, **DISK, shard_directory=str(tmp_path), forked=forked)
     try:
-        held = os.open(links(trainer, tmp_path)[0], os.O_RDONLY)  # the test's own descriptor shows what becomes of the file
+        held = os.open(links(trainer, tmp_path)[0], os.O_RDONLY)  # shows what becomes of the file
         if moment != "start":
             begin_to_send(trainer, [column[:1000] for (column,) in wide_rows], planned_rows=N_ROWS)
         if moment == "training":
