@@ -7,14 +7,20 @@ import pytest
 
 from tests.helpers.faults import (
     BackgroundFit,
+    alive,
+    answers,
     assert_nothing_left,
     assert_whole,
     fit_statement,
     kill,
+    kill_backend,
     newest_run,
+    rows_files,
     trainers,
     undisturbed,
+    visits,
     wait_for,
+    workers,
 )
 from tests.helpers.security.attacks import user
 from tests.helpers.training import digests, fit
@@ -81,6 +87,31 @@ def test_a_killed_trainer_leaves_no_file_and_the_run_ends_with_the_same_bits(ben
     assert_whole(bench, run_id, bench.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
     assert_nothing_left(bench)
     assert bench.rows(TEMPORARY) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["a writer's backend", "the server"])
+def test_killed_processes_of_the_server_leave_no_file_and_the_run_resumes_with_the_same_bits(bench, what):
+    before = newest_run(bench)
+    table = f"killed_{what[-6:]}"
+    call = BackgroundFit(bench, fit_statement(table, "mst", N_EPOCHS, "train_2", SEED), settings=(ON_DISK,))
+    run_id = wait_for(lambda: (newest_run(bench) != before and newest_run(bench)) or call.error, what="the run")
+    wait_for(lambda: visits(bench, run_id), what="a visit")
+    seen = trainers(bench)
+    files = rows_files(bench, seen)
+    assert len(files) == N_SEGMENTS and {file.st_nlink for file in files.values()} == {0}
+    if what == "the server":
+        bench.cluster.stop_immediate()
+        bench.cluster.start()
+    else:
+        kill_backend(bench, workers(bench)[0])
+    call.join()
+    assert call.error is not None
+    wait_for(lambda: answers(bench) and not any(map(alive, seen)), what="the end of the trainers")
+    assert bench.rows(TEMPORARY) == []
+    bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert_whole(bench, run_id, bench.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
+    assert_nothing_left(bench, seen)
 
 
 def test_a_role_s_limit_of_temporary_files_holds_for_trainers(bench):
