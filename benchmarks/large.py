@@ -18,7 +18,8 @@ WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)
 def compare_large(dsn: str, n_epochs: int) -> list[Ratio]:
     """Train on one segment, with the rows in memory and on disk, check that the weights are the same bits.
 
-    Rows are arrays of 64 x 64 x 3 numbers; there are so many that they take four times the lower limit.
+    Rows are arrays of 64 x 64 x 3 numbers; there are so many that they take four times the lower limit. The shorter one
+    of two runs counts.
     """
     n_rows = _TIMES * (LIMIT_MB << 20) // (4 * _SIDE * _SIDE * 3) // _N_BUFFER * _N_BUFFER
     connection = psycopg2.connect(dsn)
@@ -27,12 +28,15 @@ def compare_large(dsn: str, n_epochs: int) -> list[Ratio]:
         with connection.cursor() as cursor:
             _load(cursor, n_rows)
             seconds, computed = {}, {}
-            for name, limit, cache in (("memory", AMPLE_MB, AMPLE_MB - 1000), ("disk", LIMIT_MB, 50)):
+            for name, limit, cache in 2 * (("disk", LIMIT_MB, 50), ("memory", AMPLE_MB, AMPLE_MB - 1000)):
                 cursor.execute(f"SET madlib_mop.trainer_memory_mb = {limit}")
                 cursor.execute(f"SET madlib_mop.shard_cache_mb = {cache}")
-                seconds[name] = seconds_of(lambda n=name: _fit(cursor, f"models_{n}", n_epochs))
+                cursor.execute(f"DROP TABLE IF EXISTS models_{name}, models_{name}_info, models_{name}_summary")
+                took = seconds_of(lambda n=name: _fit(cursor, f"models_{n}", n_epochs))
+                seconds[name] = min(took, seconds.get(name, took))
                 cursor.execute(_COMPUTED)
-                ((computed[name],),) = cursor.fetchall()
+                ((trained,),) = cursor.fetchall()
+                computed[name] = min(trained, computed.get(name, trained))
             cursor.execute(
                 "SELECT count(*), count(*) FILTER (WHERE a.model_weights = b.model_weights)"
                 " FROM models_memory a JOIN models_disk b USING (mst_key)"

@@ -5,6 +5,7 @@ rounding. The place of a failed member gets a copy of another member, with a dis
 number of places, and the bits of the other members do not change.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -214,7 +215,8 @@ def _run_passes(
         for recipe, order in zip(recipes, orders, strict=True):
             recipe.order(epoch, segment_id, pass_, shard.n_rows, order)
         ahead = ReadAhead.of_pass(file, [*shard.xs, *shard.ys], orders, batch_size)
-        figures = run(columns, orders, batch_size, n_batches, ahead)
+        with ahead or contextlib.nullcontext():
+            figures = run(columns, orders, batch_size, n_batches, ahead)
     return figures
 
 

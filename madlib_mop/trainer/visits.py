@@ -377,7 +377,8 @@ def _run_passes(
             callbacks.on_epoch_begin(number)
         order = recipe.order(epoch, segment_id, pass_, shard.n_rows, room)
         ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size)
-        logs = run(columns, order, fit.batch_size, n_batches, ahead)
+        with ahead or contextlib.nullcontext():
+            logs = run(columns, order, fit.batch_size, n_batches, ahead)
         if callbacks:
             callbacks.on_epoch_end(number, dict(logs))
         model.optimizer.finalize_variable_values(model.trainable_weights)

@@ -99,6 +99,10 @@ class ShardFile:
         offset: int = array.ctypes.data - self._address
         return offset if 0 <= offset < self.limit_bytes else None
 
+    def expect(self, offset: int, n_bytes: int, in_random_order: bool) -> None:
+        """Advise the kernel how bytes will be used: by default, it also reads megabytes around an absent page."""
+        self._map.madvise(mmap.MADV_RANDOM if in_random_order else mmap.MADV_NORMAL, offset, n_bytes)
+
     def read_ahead(self, begins: np.ndarray, ends: np.ndarray) -> None:
         """Let the kernel read the pages of some ranges of bytes, which are sorted."""
         first, last = begins // mmap.PAGESIZE, (ends - 1) // mmap.PAGESIZE
@@ -169,6 +173,8 @@ class ShardFile:
 class ReadAhead:
     """Reads rows from the file before a pass needs them: while one stretch of batches is trained on, the next one.
 
+    The pass is the body of a ``with`` statement.
+
     Parameters
     ----------
     file : ShardFile
@@ -186,8 +192,10 @@ class ReadAhead:
 
     def __init__(self, file: ShardFile, arrays: Sequence[np.ndarray], order: np.ndarray, batch_size: int):
         self._file = file
-        rows = [(file.offset_of(array), array.nbytes // len(array)) for array in arrays]
-        self._columns = [(offset, n_bytes) for offset, n_bytes in rows if offset is not None and n_bytes]
+        found = [(file.offset_of(array), array) for array in arrays]
+        in_file = [(offset, array) for offset, array in found if offset is not None and array.nbytes]
+        self._arrays = [(offset, array.nbytes) for offset, array in in_file]
+        self._columns = [(offset, array.nbytes // len(array)) for offset, array in in_file]
         self._order = order
         of_batch = batch_size * math.prod(order.shape[:-1]) * sum(n_bytes for _, n_bytes in self._columns)
         self.n_batches = max(1, _AHEAD_BYTES // max(1, of_batch))
@@ -201,6 +209,14 @@ class ReadAhead:
         if file is None or all(file.offset_of(array) is None for array in arrays):
             return None
         return cls(file, arrays, order, batch_size)
+
+    def __enter__(self) -> None:
+        for offset, n_bytes in self._arrays:
+            self._file.expect(offset, n_bytes, in_random_order=True)
+
+    def __exit__(self, *_: object) -> None:
+        for offset, n_bytes in self._arrays:
+            self._file.expect(offset, n_bytes, in_random_order=False)
 
     def reach(self, batch: int) -> None:
         """Report that the pass comes to a batch, counted from 0; each one, or the first one of each stretch."""

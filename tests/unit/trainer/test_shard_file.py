@@ -305,6 +305,21 @@ class TestReadingAhead:
         assert file.is_in_memory(1005 * PAGE)
         made.close()
 
+    def test_a_page_that_was_not_read_ahead_is_read_alone(self, tmp_path):
+        """By default, the kernel reads what is around it too, which a pass in random order does not need next."""
+        made = opened(tmp_path, 4096 * PAGE)
+        file = ShardFile(made.fd, made.limit_bytes, str(tmp_path))
+        (x,) = file.arrays([((4096, PAGE), np.dtype(np.uint8))])
+        os.pwrite(made.fd, b"1" * 4096 * PAGE, 0)
+        os.fsync(made.fd)
+        os.posix_fadvise(made.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if any(file.is_in_memory(number * PAGE) for number in range(4096)):
+            pytest.skip("this file system keeps its pages in memory")
+        with ReadAhead(file, [x], np.arange(4096), 1):
+            assert x[2000, 0] == ord("1")
+        assert [number for number in range(4096) if file.is_in_memory(number * PAGE)] == [2000]
+        made.close()
+
     def test_rows_in_memory_need_none(self, file):
         arrays, order = [np.zeros((4, 2))], np.arange(4)
         assert ReadAhead.of_pass(None, arrays, order, 2) is None
