@@ -134,7 +134,7 @@ SHUFFLES = {"shuffled": "", "in order": ", shuffle=False", "weighted": ", class_
 def test_rows_of_more_than_the_memory_limit_have_the_same_bits(tmp_path, wide_rows, fit):
     request = wide("batch_size=50, epochs=2" + fit)
     send = {"normalizing_const": 255.0, "planned_rows": N_ROWS}
-    with Trainer() as usual:
+    with Trainer(shard_cache_bytes=1 << 30) as usual:
         limit = usual.versions["memory_bytes"] + LEFT_BYTES
         usual.send_shard("s", *wide_rows, **send)
         figures, parts = usual.train(request, "s")
