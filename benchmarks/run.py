@@ -25,6 +25,7 @@ from explain import compare_explained  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from jobs import compare_jobs  # noqa: E402
+from large import compare_large  # noqa: E402
 from past import N_EARLIER, N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from proposed import compare_proposed  # noqa: E402
@@ -38,7 +39,8 @@ from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
     "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "learn", "columns", "proposed", "explain", "certainty", "backends", "gpus", "comparison",
+    "reports", "quality", "learn", "columns", "proposed", "explain", "certainty", "backends", "gpus", "large",
+    "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -54,8 +56,8 @@ FULL = (
 #: Benchmarks that `make bench-check` compares with the recorded ratios, except those that take long or need peers.
 GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
-#: A part of "columns", one that takes long, and those that repeat "conv" and "mlp".
-_ON_REQUEST = ("quality", "learn", "backends", "gpus")
+#: A part of "columns", those that take long or much disk, and those that repeat "conv" and "mlp".
+_ON_REQUEST = ("quality", "learn", "backends", "gpus", "large")
 
 
 def main() -> None:
@@ -139,6 +141,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "learn": partial(learned.compare_learn, dsn, of_learn, arguments.output, arguments.go_on),
         "backends": partial(compare_backends, dsn, *size),
         "gpus": partial(compare_gpus, dsn, *size),
+        "large": partial(compare_large, dsn, arguments.epochs),
         "columns": lambda: [*compare_columns(dsn), *compare_all()],
         "proposed": lambda: compare_proposed(dsn),
         "explain": partial(compare_explained, dsn, arguments.kind),

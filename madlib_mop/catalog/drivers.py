@@ -339,6 +339,11 @@ class RunAdmission(RunDrivers):
         ((free,),) = self.execute(_FREE_CONNECTIONS)
         return int(free)
 
+    def data_directory(self) -> str:
+        """Return the server's data directory."""
+        ((path,),) = self.execute("SELECT pg_catalog.current_setting('data_directory')")
+        return str(path)
+
     def mark_admitted(self, run_id: int) -> None:
         """Admit a run without asking."""
         self.set_run(run_id, admitted_at=func.clock_timestamp())

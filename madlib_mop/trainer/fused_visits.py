@@ -5,6 +5,7 @@ rounding. The place of a failed member gets a copy of another member, with a dis
 number of places, and the bits of the other members do not change.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import FusedModel, FusedTrainPass, VariableSource
 from madlib_mop.trainer.backends.base.metric_sums import totals_of_means
+from madlib_mop.trainer.data.shard_file import ReadAhead, ShardFile
 from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
 from madlib_mop.trainer.graphs import migration
@@ -117,7 +119,7 @@ def train_fused(
         clock.lap("state_in_s")
         run = fused.train_pass
         clock.lap("trace_s")
-        figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
+        figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes, visitor.file)
         clock.lap("compute_s")
         names, members = fused.metric_names, fused.members()
         kept: dict[int, Trained] = {}
@@ -203,12 +205,18 @@ def _run_passes(
     segment_id: int,
     n_batches: int,
     n_passes: int,
+    file: ShardFile | None,
 ) -> np.ndarray:
     """Train the passes of a visit, one of ``recipes`` per place; return metrics of the last, ``(metrics, places)``."""
     columns = choice.current().columns(shard.xs, shard.ys, shard.normalizing_const)
+    batch_size = recipes[0].fit.batch_size
+    (orders,) = shard.empty(((len(recipes), shard.n_rows), np.dtype(np.int64)))
     for pass_ in range(n_passes):
-        orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
-        figures = run(columns, np.stack(orders), recipes[0].fit.batch_size, n_batches)
+        for recipe, order in zip(recipes, orders, strict=True):
+            recipe.order(epoch, segment_id, pass_, shard.n_rows, order)
+        ahead = ReadAhead.of_pass(file, [*shard.xs, *shard.ys], orders, batch_size)
+        with ahead or contextlib.nullcontext():
+            figures = run(columns, orders, batch_size, n_batches, ahead)
     return figures
 
 

@@ -1,23 +1,31 @@
 """A shard on its way into the trainer, over several requests; called by ``server.py``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mop_backend.frames import Blob
 
-from madlib_mop.trainer.data.shards import Shard, ShardBuilder
+from madlib_mop.trainer.data.shards import Allocated, Forms, Shard, ShardBuilder, in_memory
 from madlib_mop.trainer.process.failures import RequestFailure
 from madlib_mop.trainer.requests import Request, malformed, positive
 
 
 class IncomingShard:
-    """Takes one shard after the other. An error waits for the shard's end, because only that is answered."""
+    """Takes one shard after the other. An error waits for the shard's end, because only that is answered.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    allocate : callable
+        Allocates the arrays of a shard whose number of rows is planned.
+    """
+
+    def __init__(self, allocate: Callable[[Forms], Allocated] = in_memory) -> None:
+        self._allocate = allocate
         self._key: str | None = None
         self._builder: ShardBuilder | None = None
         self._failure: RequestFailure | None = None
-        #: Whether it is a sample.
+        #: Whether it is a sample, and whether it may be kept: there was room for all of its rows.
         self.is_sample = False
+        self.is_whole = True
 
     def begin(self, header: Request) -> str:
         """Begin a shard; return its key. What was begun before is dropped."""
@@ -33,6 +41,8 @@ class IncomingShard:
             header.get("names"),
             header.get("index_inputs", ()),
             None if first_rows is None else positive(header, "first_rows"),
+            header.get("planned_rows") if first_rows is None else None,
+            self._allocate,
         )
         return self._key
 
@@ -56,4 +66,5 @@ class IncomingShard:
             raise failure
         if builder is None or self._key != key:
             raise malformed(f"shard_end for {key!r} came without its shard_begin")
+        self.is_whole = builder.is_whole
         return builder.finish()

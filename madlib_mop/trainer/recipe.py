@@ -122,11 +122,11 @@ class Recipe:
             made, add_history=False, add_progbar=False, model=model, epochs=n_passes, steps=n_batches, verbose=0
         )
 
-    def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
-        """Return the order of rows of one pass; int64 ``(n_rows,)``."""
+    def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the order of rows of one pass; int64 ``(n_rows,)``, in ``out`` if it is given."""
         if not self.fit.shuffle:
-            return np.arange(n_rows)
-        return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows)
+            return seeds.in_order(n_rows, out)
+        return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows, out)
 
     def pass_seed(self, epoch: int, segment_id: int, pass_: int) -> int:
         """Return the seed of the backend's global generator for one pass."""

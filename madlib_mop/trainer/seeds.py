@@ -6,6 +6,8 @@ They depend only on recorded numbers, so a run is repeatable from its record
 
 import numpy as np
 
+_ROWS_AT_ONCE = 1 << 20
+
 
 def model_seed(seed: int, mst_key: int) -> int:
     """Return the seed for ``keras.utils.set_random_seed`` right before a configuration's model is built.
@@ -41,7 +43,9 @@ def pass_seed(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int) 
     return int(np.random.SeedSequence([seed, mst_key, epoch, segment_id, pass_]).generate_state(1)[0])
 
 
-def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
+def pass_permutation(
+    seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int, out: np.ndarray | None = None
+) -> np.ndarray:
     """Return the row order of one pass over a shard with ``shuffle``.
 
     Parameters
@@ -56,10 +60,23 @@ def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_
         Which pass of the visit, counted from 0 (a visit makes ``epochs - initial_epoch`` of them).
     n_rows : int
         Rows of the shard.
+    out : numpy.ndarray, optional
+        Where to write it, int64 ``(n_rows,)``.
 
     Returns
     -------
     numpy.ndarray
         Shape ``(n_rows,)``, int64: row ``result[i]`` of the shard is the i-th to be trained on.
     """
-    return np.random.default_rng([seed, mst_key, epoch, segment_id, pass_]).permutation(n_rows)
+    order = in_order(n_rows, out)
+    np.random.default_rng([seed, mst_key, epoch, segment_id, pass_]).shuffle(order)  # what `permutation` does
+    return order
+
+
+def in_order(n_rows: int, out: np.ndarray | None = None) -> np.ndarray:
+    """Return the numbers of the rows, int64 ``(n_rows,)``, in ``out`` if it is given."""
+    if out is None:
+        return np.arange(n_rows)
+    for begin in range(0, n_rows, _ROWS_AT_ONCE):
+        out[begin : begin + _ROWS_AT_ONCE] = np.arange(begin, min(begin + _ROWS_AT_ONCE, n_rows))
+    return out

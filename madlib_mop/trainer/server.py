@@ -124,13 +124,15 @@ class TrainerService:
         self._gpus: list[str] = []
         self._idle_bytes = 0
         self._idle_start: tuple[Request, Header] | None = None
+        #: Of the shard in the file that was used last: its name, a number of inputs, and the shard dealt out to them.
+        self._dealt: tuple[str, int, Shard] | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
 
-        An idle trainer only begins to serve another client, whose start must be the same.
+        An idle trainer only begins to serve another client, whose start must be the same; it keeps its file.
         """
-        client = header.pop("client", None)
+        client, file_form = header.pop("client", None), header.pop("shard_file", None)
         if self._idle_start is not None:
             (asked, answer), self._idle_start = self._idle_start, None
             if header != asked:
@@ -160,7 +162,7 @@ class TrainerService:
         import numpy
 
         from madlib_mop.trainer import incoming, visits
-        from madlib_mop.trainer.data import shards, state
+        from madlib_mop.trainer.data import shard_file, shards, state
 
         backend.set_threads(threads)
         before_gpus = lifetime.data_bytes()
@@ -170,16 +172,25 @@ class TrainerService:
         backend.start_threads()
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
-            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))  # defence: seccomp = False
+            with_file = file_form is not None and file_form["fd"] is not None
+            # defence: seccomp = False
+            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers), with_file=with_file)
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
-        self._shards = shards.ShardCache(cache_bytes)
-        self._incoming = incoming.IncomingShard()
+        file, without_file = None, ""
+        try:
+            file = shard_file.ShardFile.of(file_form)
+        except shard_file.FileFull as none:
+            without_file = str(none)
+            self.is_reusable = False  # another one may get a file
+        self._shards = shards.ShardCache(cache_bytes, file, without_file, self._free_file)
+        self._incoming = incoming.IncomingShard(self._shards.allocate)
         self.idle_s = header.get("idle_s")
         materialises = header.get("materialise_features", True)
         self._visitor = visits.Visitor(
             header.get("part_bytes") or state.DEFAULT_PART_BYTES,  # only in plans of version 1.0.0
             features_room=(lambda: self._shards.room) if materialises else None,
+            file=file,
         )
         self.started = True
         self._start = header, {
@@ -200,11 +211,14 @@ class TrainerService:
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
-        self._incoming = incoming.IncomingShard()
+        self._dealt = None
+        self._incoming = incoming.IncomingShard(self._shards.allocate)
         self._visitor.forget()
         self._visitor.models.shrink(_MOST_IDLE_BYTES)
         self._idle_start = self._start
-        return {"reusable": self.is_reusable and not self.recover()}, []
+        if self.recover() or self._shards.file_bytes:  # defence: rows-in-files-of-idle-trainers = self.recover()
+            self.is_reusable = False
+        return {"reusable": self.is_reusable}, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Drop what sums of training states do not need, as ``start`` does, but without loading Keras."""
@@ -231,6 +245,7 @@ class TrainerService:
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
         self._shards.drop(str(header["shard"]))
+        self._dealt = None
         self._incoming.begin(header)
         return {}, []
 
@@ -247,10 +262,10 @@ class TrainerService:
         """Finish the shard and keep it, if the cap allows; a sample is always kept."""
         key = str(header["shard"])
         shard = self._incoming.finish(key)
-        cached = True
+        cached = self._incoming.is_whole
         if self._incoming.is_sample:
             self._shards.add_sample(key, shard)
-        else:
+        elif cached:
             cached = self._shards.add(key, shard)
             self._visitor.features.shrink()
         names = tuple(self._shards.keys())
@@ -396,6 +411,7 @@ class TrainerService:
 
     def drop_shard(self, header: Request, blobs: list[Blob]) -> Reply:
         """Let go of a shard."""
+        self._dealt = None
         self._shards.drop(str(header["shard"]))
         return {"cached_shards": self._shards.keys()}, []
 
@@ -404,6 +420,7 @@ class TrainerService:
         return {
             "cached_shards": self._shards.keys(),
             "shard_bytes": self._shards.n_bytes,
+            "shard_file_bytes": self._shards.file_bytes,
             "features": len(self._visitor.features),
             "feature_bytes": self._visitor.features.n_bytes,
             "compiled_models": len(self._visitor.models),
@@ -418,12 +435,22 @@ class TrainerService:
         self.stopped = True
         return {}, []
 
+    def _free_file(self) -> bool:
+        """Drop features from the file, where they give way to shards, as in memory; return whether there were any."""
+        return self._visitor.features.drop_from_file()
+
     def _shard(self, name: str, *recipes: "Recipe | None") -> "Shard":
         """Return the shard of this name, as models of one form take it; None stands for a model that has failed."""
         from madlib_mop.trainer.data.shards import dealt_out
 
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
-        return dealt_out(self._shards.take(name), n_inputs)
+        shard = self._shards.take(name)
+        if shard.file is None:
+            return dealt_out(shard, n_inputs)
+        if self._dealt is None or self._dealt[:2] != (name, n_inputs):
+            self._dealt = None
+            self._dealt = name, n_inputs, dealt_out(shard, n_inputs)
+        return self._dealt[2]
 
     def _limit_memory(self, limit: int | None, taken_bytes: int, backend: "Backend") -> None:
         if limit is None:

@@ -19,6 +19,7 @@ from madlib_mop.trainer.backends.base.interface import TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 from madlib_mop.trainer.data.parts import GROUPS, StateError
 from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.shard_file import ReadAhead, ShardFile
 from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
 from madlib_mop.trainer.data.state import (
     DEFAULT_PART_BYTES,
@@ -84,6 +85,8 @@ class Visitor:
         How much the variables of all cached models may take, in bytes.
     features_room : callable or None
         Returns the bytes that materialised features may take; None turns them off: every visit computes all layers.
+    file : ShardFile or None
+        The trainer's file, for features that take more.
     """
 
     def __init__(
@@ -91,9 +94,11 @@ class Visitor:
         part_bytes: int = DEFAULT_PART_BYTES,
         max_model_bytes: int = 1 << 30,
         features_room: Callable[[], int] | None = None,
+        file: ShardFile | None = None,
     ):
         self.part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
+        self.file = file
         self._features_room = features_room or (lambda: 0)
         self._materialises = features_room is not None
         self.forget()
@@ -101,7 +106,7 @@ class Visitor:
     def forget(self) -> None:
         """Drop predictors and features: all but compiled models. These keep their weights until they are trained."""
         self.predictors = Predictors()
-        self.features = FeatureCache(self._features_room)
+        self.features = FeatureCache(self._features_room, self.file)
 
     def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
         """Train one configuration on one shard: ``epochs - initial_epoch`` passes.
@@ -128,7 +133,8 @@ class Visitor:
             clock.lap("trace_s")
             xs = shard.xs if features is None else features
             trained, _ = compiled.part(features is not None)
-            logs, n_made = _run_passes(run, trained, recipe, shard, xs, epoch, segment_id, n_batches, n_passes)
+            place, counts = (epoch, segment_id), (n_batches, n_passes)
+            logs, n_made = _run_passes(run, trained, recipe, shard, xs, *place, *counts, self.file)
             loss = logs.pop("loss")
             clock.lap("compute_s")
             n_batches *= n_made
@@ -344,6 +350,7 @@ def _run_passes(
     segment_id: int,
     n_batches: int,
     n_passes: int,
+    file: ShardFile | None,
 ) -> tuple[dict[str, float], int]:
     """Train the passes of a visit; return the logs of the last one as in Keras' ``fit``, and the number of passes.
 
@@ -357,6 +364,8 @@ def _run_passes(
     assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
     weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
     columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
+    room = None if shard.file is None else shard.empty(((shard.n_rows,), np.dtype(np.int64)))[0]
+    rows_of = [*xs, *shard.ys, *([] if weights is None else [weights])]
     model.stop_training = False
     if callbacks:
         callbacks.on_train_begin()
@@ -366,7 +375,10 @@ def _run_passes(
         choice.current().begin_pass(recipe.pass_seed(epoch, segment_id, pass_))
         if callbacks:
             callbacks.on_epoch_begin(number)
-        logs = run(columns, recipe.order(epoch, segment_id, pass_, shard.n_rows), fit.batch_size, n_batches)
+        order = recipe.order(epoch, segment_id, pass_, shard.n_rows, room)
+        ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size)
+        with ahead or contextlib.nullcontext():
+            logs = run(columns, order, fit.batch_size, n_batches, ahead)
         if callbacks:
             callbacks.on_epoch_end(number, dict(logs))
         model.optimizer.finalize_variable_values(model.trainable_weights)

@@ -14,6 +14,7 @@ from mop_backend.frames import Blob, Check, Frame, Header
 from mop_backend.keras_backends import USUAL
 from mop_backend.process import TRAINER, Child, ChildDied, trainers_of
 from mop_backend.rows import RowsListener
+from mop_backend.shard_file import HandedFile
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
 
@@ -39,8 +40,9 @@ class FedByReader(Child):
         forkserver: ForkServer | None = None,
         words: Sequence[str] = (),
         use: str | None = None,
+        file: HandedFile | None = None,
     ):
-        super().__init__(module, check, forkserver=forkserver, words=words, use=use)
+        super().__init__(module, check, forkserver=forkserver, words=words, use=use, file=file)
         self._check = check
         self._listener: RowsListener | None = None
 
@@ -79,7 +81,7 @@ class FedByReader(Child):
         RowsLost, ChildDied
         """
         assert self._listener is not None and reader_pid is not None, "reader_of was not called before"
-        self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
+        self.send({"op": "shard_begin", "shard": shard, **shard_form(source, segment_id)})
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
@@ -115,14 +117,23 @@ class Local(FedByReader):
         Its backend of Keras.
     use : str or None
         As for `Child`.
+    file : HandedFile or None
+        Its file for rows.
     """
 
     averages = True
 
-    def __init__(self, check: Check, gpus: Sequence[int] = (), backend: str = USUAL, use: str | None = None):
+    def __init__(
+        self,
+        check: Check,
+        gpus: Sequence[int] = (),
+        backend: str = USUAL,
+        use: str | None = None,
+        file: HandedFile | None = None,
+    ):
         # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
         forkserver = None if gpus else trainers_of(backend)
-        super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend), use=use)
+        super().__init__(TRAINER, check, forkserver=forkserver, words=backend_words(backend), use=use, file=file)
 
 
 class Remote(FedByReader):
@@ -156,7 +167,7 @@ class Remote(FedByReader):
         if place is None:
             return super().load_shard(shard, source, segment_id, reader_pid)
         there = {"query": place["query"], "key": key_of(source, segment_id)}
-        return self.ask({"op": "shard_load", "shard": shard, **there, **shard_form(source)})
+        return self.ask({"op": "shard_load", "shard": shard, **there, **shard_form(source, segment_id)})
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame. Raises HostLost."""

@@ -97,7 +97,7 @@ class Dispatch:
         The reader's process at the segment is another than ``reader_pid``, and not known: one connection is
         accepted, from any process that knows the address, which is random and sent only to the shard's reader.
         """
-        self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
+        self.send({"op": "shard_begin", "shard": shard, **shard_form(source, segment_id)})
         if segment_id == self._segment_id:
             loss = json.loads(self._ask("forward"))
             if loss is not None:

@@ -16,7 +16,7 @@ import plpy
 
 from mop_backend.frames import Blob, Header
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import Child, ChildDied, backend_of, start_trainer
+from mop_backend.process import Child, ChildDied, start_trainer_of_run
 from mop_backend.rows import RowsListener, RowsLost, Sender
 
 _Result = TypeVar("_Result")
@@ -100,7 +100,7 @@ class _Segment:
         try:
             if header["op"] == "start":
                 self.close()
-                self._child = start_trainer(Interrupts(), backend=backend_of(header))
+                self._child, header = start_trainer_of_run(header, Interrupts())
             self._started.send(header, blobs)
         except ChildDied as death:
             return self._died(death)

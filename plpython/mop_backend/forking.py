@@ -1,10 +1,10 @@
 """A process that has loaded what its children need, and forks them: trainers, or drivers.
 
 ``forkserver.py`` starts it and connects to it: ``python -I -m MODULE SOCKET PID``. For each connection a child is
-forked, with the three descriptors that came with it as its stdin, stdout and stderr. The child gets a signal when the
-connection closes, and its exit status is the connection's last message. The process has one thread, so it may fork. It
-ends with the server (PID), or after an idle time. It has no data, and no rights except those of the server's operating
-system user, who alone may connect.
+forked, with the three descriptors that came with it as its stdin, stdout and stderr, and perhaps one more. The child
+gets a signal when the connection closes, and its exit status is the connection's last message. The process has one
+thread, so it may fork. It ends with the server (PID), or after an idle time. It has no data, and no rights except those
+of the server's operating system user, who alone may connect.
 
 Who requested a trainer can release it, at an address that names what it may be used for: with the other ends of its
 pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
@@ -34,6 +34,7 @@ from mop_backend.sockets import listen, owner_of
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
 _LONGEST_MESSAGE = 512
+_MOST_FDS = 4
 #: Children that may wait for each processor that this process may use.
 _IDLE_PER_PROCESSOR = 2
 
@@ -157,7 +158,7 @@ class Forking:
         control, fds = self._accepted(self._listener, b"fork")
         if control is None:
             return
-        if len(fds) == 3:
+        if len(fds) in (3, _MOST_FDS):
             self._fork(control, fds, owner_of(control)[0])
         else:
             control.close()
@@ -174,7 +175,7 @@ class Forking:
             # others.
             if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
                 raise TimeoutError
-            message, fds, _, _ = socket.recv_fds(control, 16, 3)
+            message, fds, _, _ = socket.recv_fds(control, 16, _MOST_FDS)
             if message != request:
                 raise ConnectionError
         except OSError:
@@ -288,7 +289,7 @@ def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(len(fds), os.sysconf("SC_OPEN_MAX"))
         _set_comm(f"{kind.name} {peer}")
         status = kind.run()
     except SystemExit as exit_:
@@ -319,6 +320,6 @@ def _send_error(listener: socket.socket, text: str) -> None:
         while True:
             control, _ = listener.accept()
             control.settimeout(_ASKS_WITHIN_S)
-            _, fds, _, _ = socket.recv_fds(control, 16, 3)
-            if len(fds) == 3 and owner_of(control)[1] == os.geteuid():
+            _, fds, _, _ = socket.recv_fds(control, 16, _MOST_FDS)
+            if len(fds) >= 3 and owner_of(control)[1] == os.geteuid():
                 os.write(fds[2], text.encode())

@@ -40,6 +40,8 @@ ENVIRONMENT = {
     # perceptron reads and writes all weights, and waits less for the translation of addresses.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+#: The first descriptor of a forked process beside its standard streams.
+FIRST_FD = 3
 _TRIES = 50
 _PAUSE_S = 0.01
 _CONNECT_S = 2.0
@@ -87,7 +89,7 @@ class ForkServer:
         """The text that names this fork server to another process, for `told`."""
         return f"{self.address} {self._lives_with}"
 
-    def fork(self, stderr_fd: int, check: Check | None = None) -> Forked | None:
+    def fork(self, stderr_fd: int, check: Check | None = None, fds: Sequence[int] = ()) -> Forked | None:
         """Return a forked process, or None if that is impossible.
 
         It waits for at most `_CONNECT_S` for a process that another one starts; the one that it starts itself accepts
@@ -99,6 +101,8 @@ class ForkServer:
             Its standard error.
         check : callable or None
             Called while waiting; what it raises ends the wait.
+        fds : sequence of int
+            Other descriptors for it, at most one; there, they begin with `FIRST_FD`.
 
         Returns
         -------
@@ -108,7 +112,7 @@ class ForkServer:
         started = False
         for _ in range(_TRIES):
             try:
-                return Forked.new(sockets.connect(self.address, deadline, check), stderr_fd)
+                return Forked.new(sockets.connect(self.address, deadline, check), stderr_fd, fds)
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
@@ -249,13 +253,13 @@ class Forked:
         self.stderr_fd = stderr_fd
 
     @classmethod
-    def new(cls, control: socket.socket, stderr_fd: int) -> Forked:
-        """Request a new process; `pid` waits for it. Raises OSError."""
+    def new(cls, control: socket.socket, stderr_fd: int, fds: Sequence[int] = ()) -> Forked:
+        """Request a new process, with `ForkServer.fork`'s descriptors; `pid` waits for it. Raises OSError."""
         child_in, ours_in = os.pipe()
         ours_out, child_out = os.pipe()
         forked = cls(control, ours_in, ours_out, stderr_fd)
         try:
-            socket.send_fds(control, [b"fork"], [child_in, child_out, stderr_fd])
+            socket.send_fds(control, [b"fork"], [child_in, child_out, stderr_fd, *fds])
         except BaseException:
             forked.stdin.close()
             forked.stdout.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mop_backend.forkserver import (
     ENVIRONMENT,
+    FIRST_FD,
     Forked,
     ForkServer,
     backend_words,
@@ -22,8 +23,10 @@ from mop_backend.forkserver import (
 from mop_backend.frames import Blob, Channel, Check, Frame, FrameLimits, Header, NotAFrame, PeerGone, of_answers
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.refusals import readable
+from mop_backend.shard_file import open_shard_file
 
 if TYPE_CHECKING:
+    from mop_backend.shard_file import HandedFile
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
@@ -64,9 +67,19 @@ class ChildDied(Exception):
         return lines[-1].strip()[-300:] if lines else None
 
 
-def start_trainer(check: Check | None = None, spinner: Spinner | None = None, backend: str = USUAL) -> Child:
+def start_trainer(
+    check: Check | None = None, spinner: Spinner | None = None, backend: str = USUAL, file: HandedFile | None = None
+) -> Child:
     """Start a trainer without GPUs for this process, with one of Keras' backends, forked if possible. See `Child`."""
-    return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=backend_words(backend))
+    words = backend_words(backend)
+    return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=words, file=file)
+
+
+def start_trainer_of_run(start: Header, check: Check) -> tuple[Child, Header]:
+    """Start a trainer of a run, without GPUs; return it, and the request "start" for it, with its file for rows."""
+    file = open_shard_file(start)
+    child = start_trainer(check, backend=backend_of(start), file=file)
+    return child, {**start, **child.file_header}
 
 
 def backend_of(start: Header) -> str:
@@ -129,6 +142,13 @@ class Child:
         What it is used for, if an idle process of the same use will do; see `release`.
     limits : FrameLimits or None
         What it may send; by default, what a process that is not trusted may.
+    file : HandedFile or None
+        A file that a new process gets too; it is closed here.
+
+    Attributes
+    ----------
+    file_header : dict
+        What a new trainer is told about that file, for the request "start". An idle one has its own.
     """
 
     def __init__(
@@ -141,14 +161,19 @@ class Child:
         words: Sequence[str] = (),
         limits: FrameLimits | None = None,
         use: str | None = None,
+        file: HandedFile | None = None,
     ):
         self._address = None if use is None or forkserver is None else forkserver.address_of(use)
-        taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
-        self._stderr_fd = os.memfd_create(module) if taken is None else taken.stderr_fd
+        self._stderr_fd = os.memfd_create(module)
+        file_fds = [] if file is None or file.fd is None else [file.fd]
         try:
+            taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
+            if taken is not None:
+                os.close(self._stderr_fd)
+                self._stderr_fd = taken.stderr_fd
             forked = taken
             if forked is None and forkserver is not None:
-                forked = forkserver.fork(self._stderr_fd, check)
+                forked = forkserver.fork(self._stderr_fd, check, file_fds)
             self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
                 [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module, *words],
                 stdin=subprocess.PIPE,
@@ -157,11 +182,16 @@ class Child:
                 cwd="/",
                 env=ENVIRONMENT,
                 start_new_session=True,
+                pass_fds=file_fds,
                 bufsize=0,
             )
         except BaseException:  # a cancellation too
             os.close(self._stderr_fd)
             raise
+        finally:
+            if file is not None:
+                file.close()
+        self.file_header = file.header(FIRST_FD if forked else file.fd) if file is not None and taken is None else {}
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None, "both are pipes"
         self._stdin, self._stdout = stdin, stdout

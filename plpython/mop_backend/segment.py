@@ -23,8 +23,8 @@ from mop_backend import seals
 from mop_backend.call import CallError, check_version
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
-from mop_backend.memory import start_here
-from mop_backend.process import Child, ChildDied, backend_of, start_trainer
+from mop_backend.memory import SETTINGS_HERE, start_here
+from mop_backend.process import Child, ChildDied, start_trainer_of_run
 from mop_backend.shards import stream_shard
 
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
@@ -50,7 +50,8 @@ def open_session(coordinator: str) -> str:
             "SELECT madlib_mop.add_host(...); there lets it in.",
         )
     nonce = secrets.token_hex(32)
-    settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [[_SANDBOX, _ACCEPTED, _PICKLES]])
+    names = [_SANDBOX, _ACCEPTED, _PICKLES, *SETTINGS_HERE]
+    settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [names])
     own = {row["name"]: row["value"] for row in settings}
     _session = _Session(seals.session_key(bytes(rows[0]["key"]), nonce), own)
     return nonce
@@ -139,9 +140,9 @@ class _Session:
         op = message["op"]
         if op == "start":
             self._end_trainer()
-            self._child = start_trainer(Interrupts(), backend=backend_of(message))
-            # defence: sandbox-at-hosts = start_here(message)
-            message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
+            # defence: sandbox-at-hosts = start_here(message, self._settings)
+            message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"}, self._settings)
+            self._child, message = start_trainer_of_run(message, Interrupts())
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mop_backend.frames import Frame, Header
     from mop_backend.process import Child
 
+#: What `shard_form` says.
+_FORM = ("n_x", "n_y", "normalizing_const", "index_inputs", "first_rows", "planned_rows")
 _AT_SEGMENT = {
     "connect": "select madlib_mop_calls.reader_connect($2) from madlib_mop.segment_key where __dist_key__ = $1",
     "end": "select madlib_mop_calls.reader_end($2) from madlib_mop.segment_key where __dist_key__ = $1",
@@ -34,6 +36,7 @@ class PlannedShard(TypedDict):
     """One shard of a plan's data set; ``key`` is its ``__dist_key__`` where that is not its segment's number."""
 
     segment_id: int
+    n_rows: NotRequired[int]
     key: NotRequired[int]
     place: NotRequired[ShardLocation | None]
 
@@ -117,7 +120,7 @@ def stream_shard(child: Child, shard: str, query: str, key: int, form: Header) -
     tuple of (dict, list)
         What the trainer answered to ``shard_end``.
     """
-    child.send({"op": "shard_begin", "shard": shard, **shard_form(form)})
+    child.send({"op": "shard_begin", "shard": shard, **{name: form[name] for name in _FORM if name in form}})
     for shapes, blobs in read_buffers(query, key, form["n_x"] + form["n_y"]):
         child.send({"op": "shard_rows", "shapes": shapes}, blobs)
     return child.ask({"op": "shard_end", "shard": shard})
@@ -145,10 +148,17 @@ def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Se
         cursor.close()
 
 
-def shard_form(source: RowsSource | Header) -> Header:
-    """Return the description of a data set for a trainer, sent before its rows."""
-    form: Header = {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
-    return {**form, "index_inputs": source.get("index_inputs", []), "first_rows": source.get("first_rows")}
+def shard_form(source: RowsSource, segment_id: int) -> Header:
+    """Return the description of a shard of a data set for a trainer, sent before its rows."""
+    n_rows = next((shard.get("n_rows") for shard in source["segments"] if shard["segment_id"] == segment_id), None)
+    return {
+        "n_x": source["n_x"],
+        "n_y": source["n_y"],
+        "normalizing_const": source["normalizing_const"],
+        "index_inputs": source.get("index_inputs", []),
+        "first_rows": source.get("first_rows"),
+        "planned_rows": n_rows,
+    }
 
 
 def with_sample(plan: Header) -> Header:

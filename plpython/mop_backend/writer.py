@@ -78,6 +78,7 @@ from mop_backend.refusals import (
     with_way_out,
 )
 from mop_backend.rows import RowsLost
+from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
@@ -357,6 +358,7 @@ class Writer:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         shard = order.shard
         source = self._plan[shard.data_set]
+        self._shards, self._fresh = set(), None  # some may be dropped for it, also if it cannot be loaded then
         loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
         rows, _ = _read(loaded, LoadedRows)
         self._shards, self._fresh = set(rows.cached_shards), shard.key
@@ -371,8 +373,8 @@ class Writer:
             # A trainer in which code of users runs serves this run only.
             is_own = self._custom is not None  # defence: trainers-of-one-run = False
             use = use_of(self._owner, start) if self._plan.get("trainer_idle_s") and not is_own else None
-            self._child = Local(Interrupts(), own, backend_of(start), use)
-            start["client"] = os.getpid()
+            self._child = Local(Interrupts(), own, backend_of(start), use, open_shard_file(start))
+            start |= {"client": os.getpid(), **self._child.file_header}
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
             self._record.keys_as_literals = True

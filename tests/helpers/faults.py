@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import psycopg2
@@ -143,6 +144,14 @@ def children(pid: int, module: str) -> list[int]:
 def trainers(db) -> list[int]:
     """Return the trainer processes of the database's workers."""
     return [child for pid in workers(db) for child in children(pid, "madlib_mop.trainer")]
+
+
+def rows_files(db, pids: Iterable[int]) -> dict[int, os.stat_result]:
+    """Return the files for rows that trainers have, by their number on the file system."""
+    directory = db.value("SELECT current_setting('data_directory')") + "/base/pgsql_tmp/"
+    links = [link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()]
+    found = [link.stat() for link in links if str(link.readlink()).startswith(directory)]
+    return {file.st_ino: file for file in found}
 
 
 def forkservers(db, comm: str = "mop forkserver", backend: str | None = None) -> list[int]:

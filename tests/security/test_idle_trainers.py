@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg2
 import pytest
 
-from tests.helpers.faults import BackgroundFit, alive, children, trainers, wait_for
+from tests.helpers.faults import BackgroundFit, alive, children, rows_files, trainers, wait_for
 from tests.helpers.security.attacks import user
 from tests.helpers.training import (
     digests,
@@ -92,6 +92,31 @@ def test_other_start_parameters_need_other_trainers(bench):
     _, had = train(bench, ALICE, "other_start")
     _, had_again = train(bench, ALICE, "other_start_again", settings=("SET madlib_mop.shard_cache_mb = 64",))
     assert not had & had_again
+
+
+ON_DISK = "SET madlib_mop.shard_cache_mb = 0"
+
+
+def test_one_that_waits_has_no_rows_in_its_file_and_the_next_run_uses_the_file_with_the_same_bits(bench):
+    expected, _ = train(bench, ALICE, "in_memory")
+    first, had = train(bench, ALICE, "on_disk", settings=(ON_DISK,))
+    files = rows_files(bench, had)
+    assert [file.st_blocks for file in files.values()] == [0, 0]
+    again, had_again = train(bench, ALICE, "on_disk_again", settings=(ON_DISK,))
+    assert had_again == had and again == first == expected
+    assert rows_files(bench, had).keys() == files.keys()
+
+
+def test_another_limit_or_directory_of_files_needs_other_trainers(bench):
+    _, had = train(bench, ALICE, "some_disk", settings=(ON_DISK,))
+    _, less = train(bench, ALICE, "less_disk", settings=(ON_DISK, "SET madlib_mop.shard_disk_mb = 64"))
+    directory = bench.value("SELECT current_setting('data_directory') || '/base'")
+    bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('shard_directory', %s)", [directory])
+    try:
+        _, elsewhere = train(bench, ALICE, "other_directory", settings=(ON_DISK,))
+    finally:
+        bench.rows("DELETE FROM madlib_mop.setting WHERE name = 'shard_directory'")
+    assert not (had & less or had & elsewhere or less & elsewhere)
 
 
 def test_none_waits_if_the_time_is_zero(bench):

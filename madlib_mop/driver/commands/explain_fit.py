@@ -105,6 +105,9 @@ def _rows(
     yield _row("disk", disk, "MB", "that stays; the upper bound is the most at once while it trains")
     yield _row("states", Bounds(*(each / _MB for each in (states.value, states.low, states.high))), "MB", "of it")
     yield _row("output tables", _size(output, 0.0), "MB", "of it")
+    if memory.files_bytes:
+        of_trainers = "in the trainers' files while it trains: rows that do not fit into shard_cache_mb"
+        yield _row("rows on disk", _size(memory.files_bytes, 0.0), "MB", of_trainers)
     yield _row("packed rows", _size(found.packed_bytes, 0.0), "MB", "there already")
     for number, text in enumerate(found.binds, 1):
         yield {"item": f"limit {number}", "value": None, "low": None, "high": None, "unit": None, "note": text}

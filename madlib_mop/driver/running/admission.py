@@ -2,17 +2,20 @@
 place to another one while it only reads rows for long.
 """
 
+import os
 import select
 import time
 from collections.abc import Callable
 
 from mop_backend.machine import available_bytes
+from mop_backend.shard_file import free_bytes
 
 from madlib_mop.catalog.drivers import Queue
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.driver.estimates.memory import need_of_admission
+from madlib_mop.driver.estimates.memory import is_dispatched, need_of_admission, rows_of_trainers
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import AdmissionRule, read_admission
 from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason, was_cancelled
@@ -28,10 +31,12 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
     Raises
     ------
     OutOfResources
-        With ``SET madlib_mop.admission = 'error'``, if it would have to wait.
+        With ``SET madlib_mop.admission = 'error'``, if it would have to wait. If the rows of a shard fit neither into
+        a trainer's memory nor on disk.
     Cancelled
         If it was cancelled meanwhile, or the caller's session stops it.
     """
+    _check_files(record, run.plan)
     rule = read_admission(record, call.session)
     if rule.mode == "off" or (call.continue_run is not None and run.admitted_at is not None):
         record.mark_admitted(run.run_id)
@@ -61,6 +66,35 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
             record.set_run(run.run_id, state_detail=f"waits for its turn: {why}")
             told = why
         _wait(call, record, run.run_id)
+
+
+def _check_files(record: Record, plan: Plan) -> None:
+    """Raise OutOfResources if the rows of the trainers here do not fit into their memory and their files."""
+    if plan.any_trainer:  # they have few rows
+        return
+    start = plan.trainer
+    memory, limit = (int(start.get(name) or 0) for name in ("memory_limit_bytes", "shard_disk_bytes"))
+    too_large = [rows for rows in rows_of_trainers(plan) if memory and rows.largest_bytes > memory]
+    if not too_large or is_dispatched(plan):
+        return
+    need = sum(rows.file_bytes for rows in too_large)
+    directory = start.get("shard_directory") or os.path.join(str(record.data_directory()), "base")
+    left = free_bytes(directory)
+    most = max(rows.file_bytes for rows in too_large)
+    if most <= limit and (left is None or need <= left):
+        return
+    why = (
+        f"{directory} has room for {max(0, left or 0) >> 20} MB"
+        if most <= limit
+        else f"the limit of a trainer's file is {limit >> 20} MB"
+    )
+    raise OutOfResources(
+        f"the rows of {len(too_large)} segment(s) do not fit into a trainer's memory, {memory >> 20} MB, and take"
+        f" {need >> 20} MB on disk, but {why}",
+        hint="Pack the table into more segments, free disk space, name another directory in the setting"
+        " shard_directory, or raise madlib_mop.shard_disk_mb (or the caller's temp_file_limit) or"
+        " madlib_mop.trainer_memory_mb.",
+    )
 
 
 def _why(queue: Queue, limit: int, n_connections: int, need: int, available: int | None, fits: bool) -> str:

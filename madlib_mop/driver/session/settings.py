@@ -2,6 +2,8 @@
 planned, those of admission when it starts or resumes."""
 
 import importlib.util
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +25,7 @@ CALLER_SETTINGS = {
     "trainer_memory_mb": (256, 1 << 24),
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
+    "shard_disk_mb": (0, 1 << 24),
     "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
     "host_wait_s": (1, 1 << 20),
@@ -41,6 +44,8 @@ SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_
 # the maximum.
 _USUAL_GROUP, _LARGEST_GROUP = 8, 64
 _ADMISSION = ("wait", "error", "off")
+#: A size as PostgreSQL shows it, and the bits of its units.
+_SIZE, _SHIFTS = re.compile(r"(\d+)(B|kB|MB|GB|TB)?"), {"B": 0, None: 10, "kB": 10, "MB": 20, "GB": 30, "TB": 40}
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
@@ -80,6 +85,10 @@ class Settings:
         The part of a trainer's memory for caching shards between visits.
     cache_divisor : int or None
         The divisor of its memory for the cache; None if the cache's size is set.
+    shard_disk_bytes : int
+        Limit of a trainer's file, for rows that do not fit into the cache.
+    shard_directory : str or None
+        Where these files are on this server; None: in its directory of temporary files.
     predict_memory_bytes, predict_idle_s : int
         Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
     host_wait_s : int
@@ -113,6 +122,8 @@ class Settings:
     materialise_features: bool
     fused_training: int
     backend: BackendName = BackendName.TENSORFLOW
+    shard_disk_bytes: int = 0
+    shard_directory: str | None = None
 
     def trainer_start(self) -> Header:
         """Return the start parameters of a trainer."""
@@ -120,6 +131,8 @@ class Settings:
             "threads": self.trainer_threads,
             "memory_limit_bytes": self.trainer_memory_bytes,
             "shard_cache_bytes": self.shard_cache_bytes,
+            "shard_disk_bytes": self.shard_disk_bytes,
+            "shard_directory": self.shard_directory,
             "sandbox": self.sandbox,
             "materialise_features": self.materialise_features,
             "backend": str(self.backend),
@@ -141,6 +154,7 @@ class Settings:
             **self.trainer_start(),
             "memory_limit_bytes": min(self.trainer_memory_bytes, self.predict_memory_bytes),
             "shard_cache_bytes": 0,
+            "shard_disk_bytes": 0,
             "idle_s": self.predict_idle_s,
         }
 
@@ -199,6 +213,8 @@ def read_settings(
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),
         backend=backend or read_backend(record, session),
+        shard_disk_bytes=_shard_disk_bytes(fixed, session),
+        shard_directory=_shard_directory(fixed),
     )
 
 
@@ -264,6 +280,30 @@ def read_backend(record: SuperuserSettings, session: CallerSession) -> BackendNa
             hint=f"An administrator installs it: {installing(name)}. {_reset_hint('backend')}",
         )
     return name
+
+
+def _shard_disk_bytes(fixed: dict[str, str], session: CallerSession) -> int:
+    """Return the limit of a trainer's file: that of the setting, and that of the caller's temporary files."""
+    disk_mb = _number("shard_disk_mb", fixed, session, CALLER_SETTINGS["shard_disk_mb"][1])
+    limit = _SIZE.fullmatch((session.caller_setting("temp_file_limit") or "").strip())
+    if limit is None:  # -1: there is none
+        return disk_mb * MIB
+    # defence: temporary-files-of-trainers = disk_mb * MIB
+    return min(disk_mb * MIB, int(limit[1]) << _SHIFTS[limit[2]])
+
+
+def _shard_directory(fixed: dict[str, str]) -> str | None:
+    """Return the directory of trainers' files. Raises InvalidParameter if this server cannot write there."""
+    path = fixed.get("shard_directory")
+    if path is None:
+        return None
+    if not os.path.isabs(path) or not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
+        raise InvalidParameter(
+            "setting shard_directory must be the absolute path of a directory in which the server's operating system"
+            f" user can write. Received: {path!r} (madlib_mop.setting)",
+            hint="DELETE FROM madlib_mop.setting WHERE name = 'shard_directory'; resets it to its default.",
+        )
+    return path
 
 
 def _enough_memory(memory_mb: int, threads: int) -> None:

@@ -1,15 +1,17 @@
-"""Shards in the trainer's memory: assembled from packed buffers, checked, fingerprinted, cached. NumPy only."""
+"""Shards in the trainer's memory or file: assembled from packed buffers, checked, fingerprinted, cached. NumPy only."""
 
 import collections
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.trainer.process.failures import RequestFailure, invalid_input, model_failed
+from madlib_mop.errors import OutOfResources
+from madlib_mop.trainer.data.shard_file import FileFull, ShardFile
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure, invalid_input, model_failed
 
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
@@ -17,6 +19,11 @@ _DTYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4:
 #: Backends of Keras use memory of this alignment in place and copy any other.
 _ALIGNMENT_BYTES = 64
 _PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
+#: Rows that are computed with at once where all of them could take too much memory.
+_ROWS_AT_ONCE = 1 << 20
+
+#: Shapes and types of arrays.
+Forms = Sequence[tuple[Sequence[int], np.dtype]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Shard:
         Size of the arrays.
     fingerprint : str
         sha256 in hexadecimal of the content; the same however the rows were cut into buffers.
+    file : ShardFile or None
+        Where the arrays are; None if they are in memory.
     """
 
     xs: tuple[np.ndarray, ...]
@@ -41,6 +50,16 @@ class Shard:
     n_rows: int
     n_bytes: int
     fingerprint: str
+    file: ShardFile | None = None
+
+    def empty(self, *forms: tuple[Sequence[int], np.dtype]) -> list[np.ndarray]:
+        """Return arrays, to be written to, for what a visit needs beside the rows: where these are, if possible."""
+        if self.file is not None:
+            try:
+                return self.file.arrays(forms)
+            except FileFull:
+                pass
+        return [aligned_empty(*form) for form in forms]
 
 
 def dealt_out(shard: Shard, n_inputs: int) -> Shard:
@@ -48,11 +67,11 @@ def dealt_out(shard: Shard, n_inputs: int) -> Shard:
     x = shard.xs[0]
     if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
         return shard
-    columns = []
-    for number in range(n_inputs):
-        column = aligned_empty((shard.n_rows, 1), x.dtype)
-        column[:, 0] = x[:, number]
-        columns.append(column)
+    columns = shard.empty(*[((shard.n_rows, 1), x.dtype)] * n_inputs)
+    for begin in range(0, shard.n_rows, _ROWS_AT_ONCE):
+        rows = slice(begin, begin + _ROWS_AT_ONCE)
+        for number, column in enumerate(columns):
+            column[rows, 0] = x[rows, number]
     return dataclasses.replace(shard, xs=tuple(columns))
 
 
@@ -79,13 +98,15 @@ def check_class_weight(shard: Shard, class_weight: dict[int, float] | str | None
 
 def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> np.ndarray:
     """Return each row's class weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
-    y = shard.ys[0]
-    if y.ndim > 1:
-        y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
-    classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
-    weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
-    rows: np.ndarray = weights[positions].reshape(shard.n_rows)
-    return rows
+    (of_rows,) = shard.empty(((shard.n_rows,), np.dtype(np.float32)))
+    for begin in range(0, shard.n_rows, _ROWS_AT_ONCE):
+        y = shard.ys[0][begin : begin + _ROWS_AT_ONCE]
+        if y.ndim > 1:
+            y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
+        classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
+        weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
+        of_rows[begin : begin + len(y)] = weights[positions].reshape(len(y))
+    return of_rows
 
 
 class ShardBuilder:
@@ -98,13 +119,17 @@ class ShardBuilder:
     normalizing_const : float
         See ``Shard``.
     n_rows : int or None
-        Rows to come, when they are known: then the arrays are allocated once, and never copied.
+        Rows to come, if there may be no others.
     names : sequence of str or None
         The columns' names for messages, x before y.
     index_inputs : sequence of int
         Which x columns, by number, hold int32 indices.
     first_rows : int or None
         Rows after so many are ignored.
+    planned_rows : int or None
+        Rows that should come: then the arrays are allocated once, and never copied.
+    allocate : callable
+        Allocates arrays; called once, if the number of rows is known.
     """
 
     def __init__(
@@ -116,15 +141,20 @@ class ShardBuilder:
         names: Sequence[str] | None = None,
         index_inputs: Sequence[int] = (),
         first_rows: int | None = None,
+        planned_rows: int | None = None,
+        allocate: "Callable[[Forms], Allocated] | None" = None,
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
         names = names or [*(f"x{i + 1}" for i in range(n_x)), *(f"y{i + 1}" for i in range(n_y))]
-        self._columns = [_Column(name, i < n_x, i in index_inputs, n_rows) for i, name in enumerate(names)]
+        self._columns = [_Column(name, i < n_x, i in index_inputs) for i, name in enumerate(names)]
         self._n_x = n_x
         self._normalizing_const = normalizing_const
         self._expected_rows = n_rows
         self._first_rows = first_rows
+        self._room = n_rows if planned_rows is None else planned_rows
+        self._allocate = allocate or in_memory
+        self._file: ShardFile | None = None
         self.n_rows = 0
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
@@ -132,6 +162,7 @@ class ShardBuilder:
         if len(shapes) != len(self._columns) or len(blobs) != len(self._columns):
             raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
         n_rows: int | None = None
+        arrays = []
         for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
             rows = buffer_array(column.name, shape, blob, is_x=column.is_x, is_index=column.is_index)
             if self._first_rows is not None:
@@ -142,11 +173,24 @@ class ShardBuilder:
                     f"column {column.name} has shape {list(shape)} in a buffer whose first column has {n_rows} rows",
                     hint=_PACK_AGAIN,
                 )
-            if n_rows:
-                column.add(rows, self.n_rows)
-        self.n_rows += n_rows or 0
+            arrays.append(rows)
+        if not n_rows:
+            return
+        if self.n_rows == 0 and self._room is not None:
+            found = self._allocate([((self._room, *rows.shape[1:]), rows.dtype) for rows in arrays])
+            self._file = found.file
+            for column, array in zip(self._columns, found.arrays, strict=True):
+                column.array = array
+        for column, rows in zip(self._columns, arrays, strict=True):
+            column.add(rows, self.n_rows)
+        self.n_rows += n_rows
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
             raise invalid_input(f"the shard has more than the {self._expected_rows} announced rows")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there was room for all rows: others are counted only, and the run refuses their number."""
+        return self._room is None or self.n_rows <= self._room
 
     def finish(self) -> Shard:
         """Return the shard. Raises RequestFailure (input) for one without rows."""
@@ -161,7 +205,10 @@ class ShardBuilder:
         digest = hashlib.sha256(f"{self.n_rows} {float(self._normalizing_const)!r}".encode())
         for column in self._columns:
             digest.update(column.fingerprint())
-        arrays = [column.finish() for column in self._columns]
+        arrays = [column.finish(self.n_rows) for column in self._columns]
+        if self._file is not None:
+            for array in arrays:
+                self._file.seal(array)
         return Shard(
             tuple(arrays[: self._n_x]),
             tuple(arrays[self._n_x :]),
@@ -169,6 +216,7 @@ class ShardBuilder:
             self.n_rows,
             sum(array.nbytes for array in arrays),
             digest.hexdigest(),
+            self._file,
         )
 
 
@@ -194,12 +242,11 @@ def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool, is_
 class _Column:
     """One column while it is assembled."""
 
-    def __init__(self, name: str, is_x: bool, is_index: bool, n_rows: int | None):
+    def __init__(self, name: str, is_x: bool, is_index: bool):
         self.name = name
         self.is_x = is_x
         self.is_index = is_index
-        self._n_rows = n_rows
-        self._array: np.ndarray | None = None
+        self.array: np.ndarray | None = None
         self._buffers: list[np.ndarray] = []
         self._first: np.ndarray | None = None
         self._digest = hashlib.sha256()
@@ -216,12 +263,10 @@ class _Column:
             )
         check_finite(self.name, buffer, start)
         self._digest.update(buffer.data)
-        if self._n_rows is None:
+        if self.array is None:
             self._buffers.append(buffer)
-            return
-        if self._array is None:
-            self._array = aligned_empty((self._n_rows, *buffer.shape[1:]), buffer.dtype)
-        self._array[start : start + len(buffer)] = buffer[: self._n_rows - start]
+        elif start < len(self.array):
+            self.array[start : start + len(buffer)] = buffer[: len(self.array) - start]
 
     @property
     def _form(self) -> np.ndarray:
@@ -233,17 +278,16 @@ class _Column:
         first = self._form
         return f"{first.dtype.str} {first.shape[1:]} {self._digest.hexdigest()};".encode()
 
-    def finish(self) -> np.ndarray:
-        if self._array is None:
-            n_rows = sum(map(len, self._buffers))
-            self._array = aligned_empty((n_rows, *self._form.shape[1:]), self._form.dtype)
+    def finish(self, n_rows: int) -> np.ndarray:
+        if self.array is None:
+            self.array = aligned_empty((n_rows, *self._form.shape[1:]), self._form.dtype)
             start = 0
             self._buffers.reverse()
             while self._buffers:  # release each buffer after it is copied
                 buffer = self._buffers.pop()
-                self._array[start : start + len(buffer)] = buffer
+                self.array[start : start + len(buffer)] = buffer
                 start += len(buffer)
-        return self._array
+        return self.array[:n_rows]
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -269,23 +313,60 @@ def check_finite(name: str, rows: np.ndarray, first_row: int) -> None:
     )
 
 
-class ShardCache:
-    """Shards by key, the least recently used ones dropped beyond ``capacity_bytes``.
+@dataclasses.dataclass(frozen=True)
+class Allocated:
+    """Arrays for a shard, and the file in which they are; None if they are in memory."""
 
-    A shard larger than the cap is kept for the next visit only. A sample is kept beside the others, and not counted.
+    arrays: Sequence[np.ndarray]
+    file: ShardFile | None = None
+
+
+def in_memory(forms: Forms) -> Allocated:
+    """Allocate arrays in memory."""
+    return Allocated([aligned_empty(*form) for form in forms])
+
+
+class ShardCache:
+    """Shards by key: in memory up to ``capacity_bytes``, the others in the file.
+
+    If the file has no room, the least recently used shards in memory are dropped, and one that is larger than the
+    capacity is kept for the next visit only. A sample is kept beside the others, and not counted.
+
+    Parameters
+    ----------
+    capacity_bytes : int
+    file : ShardFile or None
+    without_file : str
+        Why there is no file, if it was to have one.
+    free_file : callable
+        Frees space in the file that was taken for something else; returns whether there was any.
     """
 
-    def __init__(self, capacity_bytes: int):
+    def __init__(
+        self,
+        capacity_bytes: int,
+        file: ShardFile | None = None,
+        without_file: str = "",
+        free_file: Callable[[], bool] = lambda: False,
+    ):
         self._capacity_bytes = capacity_bytes
+        self._file = file
+        self._without_file = without_file
+        self._free_file = free_file
         self._shards: collections.OrderedDict[str, Shard] = collections.OrderedDict()
         self._passing: tuple[str, Shard] | None = None
         self._samples: dict[str, Shard] = {}
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all shards held, without samples."""
+        """Bytes of all shards held in memory, without samples."""
         passing = self._passing[1].n_bytes if self._passing else 0
-        return passing + sum(shard.n_bytes for shard in self._shards.values())
+        return passing + self._kept_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes taken in the file."""
+        return 0 if self._file is None else self._file.n_bytes
 
     @property
     def room(self) -> int:
@@ -296,6 +377,38 @@ class ShardCache:
         """Return the keys of the kept shards: samples, then the others, least recently used first."""
         return [*self._samples, *self._shards]
 
+    def allocate(self, forms: Forms) -> Allocated:
+        """Allocate arrays for a new shard, in the file if those in memory leave too little room.
+
+        Raises RequestFailure (input) if there is no room for it at all.
+        """
+        self._passing = None
+        n_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in forms)
+        if n_bytes <= self._capacity_bytes - self._kept_bytes:
+            return in_memory(forms)
+        why = self._without_file
+        while self._file is not None:
+            try:
+                return Allocated(self._file.arrays(forms), self._file)
+            except FileFull as full:
+                why = str(full)
+            if not self._free_file() and not self._drop_from_file():
+                break
+        try:
+            return in_memory(forms)
+        except MemoryError:
+            if not why:  # it is to have no file
+                raise
+            raise RequestFailure(
+                INPUT,
+                OutOfResources(
+                    f"the rows of the shard take {n_bytes >> 20} MB: more than the {self._capacity_bytes >> 20} MB of"
+                    f" madlib_mop.shard_cache_mb, and the trainer's file has no room for them: {why}",
+                    hint="Free disk space there, name another directory in the setting shard_directory, or raise"
+                    " madlib_mop.shard_disk_mb or madlib_mop.trainer_memory_mb.",
+                ),
+            ) from None
+
     def add_sample(self, key: str, shard: Shard) -> None:
         """Add a sample, which is kept until it is dropped."""
         self._samples[key] = shard
@@ -304,13 +417,13 @@ class ShardCache:
         """Add a shard; return whether it is cached (otherwise it is kept for the next visit only)."""
         self.drop(key)
         self._passing = None
-        if shard.n_bytes > self._capacity_bytes:
+        if shard.file is None and shard.n_bytes > self._capacity_bytes:
             self._passing = (key, shard)
             return False
-        kept_bytes = sum(other.n_bytes for other in self._shards.values())
-        while kept_bytes + shard.n_bytes > self._capacity_bytes:
-            _, dropped = self._shards.popitem(last=False)
-            kept_bytes -= dropped.n_bytes
+        more_bytes = shard.n_bytes if shard.file is None else 0
+        to_drop = [other for other, held in self._shards.items() if held.file is None]
+        while self._kept_bytes + more_bytes > self._capacity_bytes:
+            del self._shards[to_drop.pop(0)]
         self._shards[key] = shard
         return True
 
@@ -338,6 +451,17 @@ class ShardCache:
         self._samples.pop(key, None)
         if self._passing and self._passing[0] == key:
             self._passing = None
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum(shard.n_bytes for shard in self._shards.values() if shard.file is None)
+
+    def _drop_from_file(self) -> bool:
+        """Drop the shard in the file that was least recently used; return whether there was one."""
+        key = next((key for key, shard in self._shards.items() if shard.file is not None), None)
+        if key is not None:
+            del self._shards[key]
+        return key is not None
 
 
 def _absent(key: str) -> RequestFailure:

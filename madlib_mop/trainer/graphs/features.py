@@ -23,6 +23,7 @@ from madlib_mop.models.running import batch_rows
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.columns import Columns as Tensors
 from madlib_mop.trainer.backends.base.interface import PrefixBatch
+from madlib_mop.trainer.data.shard_file import FileFull, ShardFile
 from madlib_mop.trainer.data.shards import Shard, aligned_empty
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 
@@ -54,14 +55,19 @@ class BatchSizes:
 class FeatureCache:
     """LRU cache of features by shard and prefix; results of trials by prefix and batch sizes.
 
+    Features that do not fit into memory are in the trainer's file, if they fit there.
+
     Parameters
     ----------
     room : callable
         Returns the bytes that all features may take now: the limit that they share with shards, less the shards' bytes.
+    file : ShardFile or None
+        The trainer's file.
     """
 
-    def __init__(self, room: Callable[[], int]):
+    def __init__(self, room: Callable[[], int], file: ShardFile | None = None):
         self._room = room
+        self._file = file
         self._features: collections.OrderedDict[tuple[str, str, int], Columns] = collections.OrderedDict()
         self._decisions: collections.OrderedDict[tuple[str, BatchSizes], int] = collections.OrderedDict()
 
@@ -70,13 +76,21 @@ class FeatureCache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all features held."""
-        return sum(map(_size, self._features.values()))
+        """Bytes of all features held in memory."""
+        return sum(_size(columns) for columns in self._features.values() if not self._is_in_file(columns))
 
     def shrink(self, to_come_bytes: int = 0) -> None:
         """Drop features until they and ``to_come_bytes`` of new ones fit into the memory that shards leave free."""
-        while self._features and self.n_bytes + to_come_bytes > self._room():
-            self._features.popitem(last=False)
+        in_memory = [key for key, columns in self._features.items() if not self._is_in_file(columns)]
+        while in_memory and self.n_bytes + to_come_bytes > self._room():
+            del self._features[in_memory.pop(0)]
+
+    def drop_from_file(self) -> bool:
+        """Drop the features in the file that were least recently used; return whether there were any."""
+        key = next((key for key, columns in self._features.items() if self._is_in_file(columns)), None)
+        if key is not None:
+            del self._features[key]
+        return key is not None
 
     def columns(self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes) -> Columns | None:
         """Return the inputs of the model's tail: features, and x columns that bypass the prefix.
@@ -85,7 +99,7 @@ class FeatureCache:
         same bits; then the visit runs the prefix, as plain Keras does.
         """
         split = compiled.split
-        if split is None or _wanted_bytes(split, shard) > self._room():
+        if split is None or (_wanted_bytes(split, shard) > self._room() and not self._fits_file(split, shard)):
             return None
         key = _prefix_key(split, shard)
         decision = self._decisions.get((key, sizes))
@@ -120,10 +134,35 @@ class FeatureCache:
         place = (shard.fingerprint, key, size)
         features = self._features.pop(place, None)
         if features is None:
-            self.shrink(_wanted_bytes(compiled.parted, shard))
-            features = _computed(compiled, shard, size)
+            features = self._empty(compiled.parted, shard)
+            _compute(compiled, shard, size, features)
+            if self._file is not None and self._is_in_file(features):
+                for column in features:
+                    self._file.seal(column)
         self._features[place] = features
         return features
+
+    def _empty(self, split: Split, shard: Shard) -> Columns:
+        """Return arrays for the features of a shard. Raises MemoryError if there is no room for them."""
+        shapes = [tuple(tensor.shape[1:]) for tensor in split.prefix.outputs]
+        forms = [((shard.n_rows, *shape), np.dtype(np.float32)) for shape in shapes]
+        n_bytes = _wanted_bytes(split, shard)
+        if n_bytes <= self._room():
+            self.shrink(n_bytes)
+            return tuple(aligned_empty(*form) for form in forms)
+        assert self._file is not None, "they fit somewhere"
+        while True:
+            try:
+                return tuple(self._file.arrays(forms))
+            except FileFull as full:
+                if not self.drop_from_file():
+                    raise MemoryError(str(full)) from None
+
+    def _fits_file(self, split: Split, shard: Shard) -> bool:
+        return self._file is not None and _wanted_bytes(split, shard) <= self._file.limit_bytes
+
+    def _is_in_file(self, columns: Columns) -> bool:
+        return self._file is not None and any(self._file.offset_of(column) is not None for column in columns)
 
     def _remember(self, key: str, sizes: BatchSizes, decision: int) -> None:
         self._decisions[key, sizes] = decision
@@ -148,10 +187,8 @@ def _wanted_bytes(split: Split, shard: Shard) -> int:
     return 4 * shard.n_rows * n_elements
 
 
-def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
+def _compute(compiled: CompiledModel, shard: Shard, size: int, features: Columns) -> None:
     """Compute the features of all rows, in the shard's order, in batches of one size; the last two may overlap."""
-    shapes = [tuple(tensor.shape[1:]) for tensor in compiled.parted.prefix.outputs]
-    features = tuple(aligned_empty((shard.n_rows, *shape), np.dtype(np.float32)) for shape in shapes)
     run, tensors = _function(compiled, shard, 0)
     size = min(size, shard.n_rows)
     for start in range(0, shard.n_rows, size):
@@ -159,7 +196,6 @@ def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
         made = run(tensors, np.arange(start, start + size))
         for column, rows in zip(features, made, strict=True):
             column[start : start + size] = rows
-    return features
 
 
 def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: BatchSizes) -> bool:

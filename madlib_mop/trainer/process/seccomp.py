@@ -34,15 +34,16 @@ _NVIDIA_TYPE, _TYPE_MASK = 0x4600, 0xFF00
 _UVM_END, _UVM_MORE = 0x100, (0x30000001, 0x30000002)
 
 
-def restrict_calls(with_gpus: bool = False) -> bool:
+def restrict_calls(with_gpus: bool = False, with_file: bool = False) -> bool:
     """Drop, for all threads, the system calls that ``syscalls.py`` does not allow; return whether that succeeded.
 
-    ``with_gpus`` leaves the requests to NVIDIA's devices, and shared memory.
+    ``with_gpus`` leaves the requests to NVIDIA's devices, and shared memory; ``with_file`` the one that reserves space
+    in the open file for rows.
     """
     architecture = syscalls.ARCHITECTURES.get(platform.machine())
     if architecture is None or not no_new_privileges():
         return False
-    program = filter_for(architecture, os.getpid(), with_gpus)
+    program = filter_for(architecture, os.getpid(), with_gpus, with_file)
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
 
     class Program(ctypes.Structure):
@@ -52,7 +53,9 @@ def restrict_calls(with_gpus: bool = False) -> bool:
     return bool(_libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0)
 
 
-def filter_for(architecture: syscalls.ProcessorArchitecture, own_pid: int, with_gpus: bool) -> list[Instruction]:
+def filter_for(
+    architecture: syscalls.ProcessorArchitecture, own_pid: int, with_gpus: bool, with_file: bool = False
+) -> list[Instruction]:
     """Return the filter of a process of that number; calls of another architecture end it."""
     column = architecture.column
     program = [(_LOAD, 0, 0, _ARCH_AT), (_EQUAL, 1, 0, architecture.audit), _KILL_PROCESS, (_LOAD, 0, 0, _NUMBER_AT)]
@@ -61,6 +64,9 @@ def filter_for(architecture: syscalls.ProcessorArchitecture, own_pid: int, with_
     # defence: no-files-in-memory = (*syscalls.ALLOWED.values(), *syscalls.SHARED_MEMORY.values())
     for numbers in (*syscalls.ALLOWED.values(), *(syscalls.SHARED_MEMORY.values() if with_gpus else ())):
         program += _if_call(numbers, column, [_ALLOW])
+    if with_file:  # defence: space-for-trainers-with-files = True
+        for numbers in syscalls.SPACE_OF_FILES.values():
+            program += _if_call(numbers, column, [_ALLOW])
     for name, checked in syscalls.CHECKED.items():
         body = _check(checked, own_pid)
         if name == "fcntl":

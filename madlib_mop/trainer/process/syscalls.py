@@ -97,6 +97,10 @@ ALLOWED: Mapping[str, Numbers] = {
 #: driver may need it.
 SHARED_MEMORY: Mapping[str, Numbers] = {"memfd_create": (319, 279), "ftruncate": (77, 46)}
 
+#: Reserves and frees space of the trainer's file for rows: allowed if it has one. In its memory file, the limit of the
+#: size of files applies.
+SPACE_OF_FILES: Mapping[str, Numbers] = {"fallocate": (285, 47)}
+
 #: Answered with ENOSYS, as by a kernel without them: glibc then creates threads with ``clone``, whose flags a filter
 #: can check.
 MISSING: Mapping[str, Numbers] = {

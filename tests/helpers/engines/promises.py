@@ -41,6 +41,14 @@ class Promises:
         bench.check(newest_run(bench.db))
 
     @pytest.mark.slow
+    def test_any_size(self, bench: Bench):
+        """Promise 14: rows in the trainers' files, because none may stay in memory, give the same bits."""
+        settings = ("SET madlib_mop.shard_cache_mb = 0",)
+        run = fit(bench.db, "on_disk", "mst", N_EPOCHS, settings, source_table="train", **RUN)
+        assert digests(bench.db, run.run_id) == bench.expected
+        bench.check(run.run_id)
+
+    @pytest.mark.slow
     def test_ordinary_tables(self, bench: Bench, db):
         """Promise 10: a table is packed, trained on and predicted with the same bits as on one server.
 

@@ -71,6 +71,26 @@ DEFENCES = (
         (_SECCOMP + "test_no_memory_is_got_that_the_limit_does_not_count",),
     ),
     Defence(
+        "space-for-trainers-with-files",
+        "a trainer without a file for rows reserves no space in files",
+        (_SECCOMP + "test_the_filter_of_each_architecture",),
+    ),
+    Defence(
+        "temporary-files-of-trainers",
+        "a role's limit of temporary files holds for the files of its trainers",
+        ("tests/unit/driver/test_settings.py::test_a_trainer_s_file_is_a_temporary_file_of_the_caller",),
+    ),
+    Defence(
+        "rows-in-files-of-idle-trainers",
+        "a trainer in whose file rows are left serves no other run",
+        ("tests/unit/trainer/test_large_shards.py::test_a_trainer_serves_no_other_run_if_rows_stay_in_its_file",),
+    ),
+    Defence(
+        "directory-of-a-host",
+        "a coordinator does not choose the directory in which a host makes files",
+        ("tests/unit/backend/test_memory.py::test_a_host_s_own_settings_say_where_files_are_and_how_large",),
+    ),
+    Defence(
         "size-of-messages-file",
         "what a trainer can write into the file of its messages is limited",
         ("tests/unit/trainer/test_lifetime.py::test_what_it_can_write_into_a_file_is_limited",),

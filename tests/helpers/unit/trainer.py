@@ -8,9 +8,10 @@ import sys
 import tempfile
 
 import numpy as np
-from mop_backend.forkserver import ForkServer, backend_words
+from mop_backend.forkserver import FIRST_FD, ForkServer, backend_words
 from mop_backend.frames import Channel
 from mop_backend.keras_backends import USUAL
+from mop_backend.shard_file import open_shard_file
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 #: The backend of Keras of the tests.
@@ -51,13 +52,16 @@ class Trainer:
     """A trainer process; the context manager ends it.
 
     With ``started`` it gets the request ``start``, with the other arguments as settings. It is forked from the fork
-    server, as usual, or, with ``forked=False``, started with ``python -I -m madlib_mop.trainer``.
+    server, as usual, or, with ``forked=False``, started with ``python -I -m madlib_mop.trainer``. ``shard_disk_bytes``
+    and ``shard_directory`` are for its file.
     """
 
     def __init__(self, *, started=True, forked=True, backend=BACKEND, **settings):
         self.stderr = tempfile.TemporaryFile()
+        file = open_shard_file(settings)
+        fds = [] if file is None or file.fd is None else [file.fd]
         self.process = (
-            forkserver().with_backend(backend).fork(self.stderr.fileno())
+            forkserver().with_backend(backend).fork(self.stderr.fileno(), None, fds)
             if forked
             else subprocess.Popen(
                 [*command("madlib_mop.trainer"), *backend_words(backend)],
@@ -65,9 +69,13 @@ class Trainer:
                 stdout=subprocess.PIPE,
                 stderr=self.stderr,
                 bufsize=0,
+                pass_fds=fds,
                 start_new_session=True,
             )
         )
+        if file is not None:
+            settings |= file.header(FIRST_FD if forked else file.fd)
+            file.close()
         self.channel = Channel(self.process.stdout.fileno(), self.process.stdin.fileno())
         if started:
             self.versions = self.start(backend=backend, **settings)

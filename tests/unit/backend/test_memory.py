@@ -31,3 +31,13 @@ def test_what_a_setting_tells_holds_at_every_host(machine):
     """Without a share, the request is unchanged."""
     options = {"op": "start", "memory_limit_bytes": 2 * GIB, "shard_cache_bytes": GIB}
     assert start_here(options) == start_here({**options, "share": None}) == options
+
+
+def test_a_host_s_own_settings_say_where_files_are_and_how_large(machine):
+    """A coordinator's limit of a trainer's file can be lowered there; its directory does not apply there."""
+    options = {"op": "start", "shard_disk_bytes": 9 * MIB, "shard_directory": "/of/the/coordinator"}
+    assert start_here(options) == {"op": "start", "shard_disk_bytes": 9 * MIB}
+    here = {"shard_directory": "/here", "shard_disk_mb": "4"}
+    assert start_here(options, here) == {"op": "start", "shard_disk_bytes": 4 * MIB, "shard_directory": "/here"}
+    assert start_here(options, {"shard_disk_mb": "40"})["shard_disk_bytes"] == 9 * MIB
+    assert start_here({"op": "start"}, {"shard_disk_mb": "40"}) == {"op": "start"}

@@ -41,7 +41,7 @@ sys.modules["plpy"] = plpy
 from mop_backend import writer
 from mop_backend.refusals import readable
 class Trainer:
-    alive = True
+    alive, file_header = True, {{}}
     def __init__(self, *_):
         pass
     def send(self, header):

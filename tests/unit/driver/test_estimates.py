@@ -8,7 +8,13 @@ import pytest
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, ShardAccess
 from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
-from madlib_mop.driver.estimates.memory import memory_of, need_of_admission
+from madlib_mop.driver.estimates.memory import (
+    TrainerRows,
+    files_bytes,
+    memory_of,
+    need_of_admission,
+    rows_of_trainers,
+)
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
@@ -212,6 +218,24 @@ def test_each_session_has_a_process_at_each_segment_of_greenplum():
     n_processes = len(shards) * (2 * len(shards) + 2)
     assert found.server_bytes - here.server_bytes == pytest.approx(n_processes * 3.2e6, rel=0.1)
     assert found.trainers_bytes == here.trainers_bytes
+
+
+def test_rows_that_do_not_fit_into_the_cache_are_on_disk():
+    """Those of a segment's data sets one after the other, with 8 bytes a row for its place in the order of a pass."""
+    plan = a_plan()
+    shards = tuple(replace(s, n_bytes=100, n_rows=5) for s in plan.training.segments)
+    training = replace(plan.training, segments=shards)
+    start = {"shard_cache_bytes": 150, "shard_disk_bytes": 1 << 30}
+    plan = replace(plan, training=training, validation=training, trainer=start)
+    assert rows_of_trainers(plan) == [TrainerRows(100, 140, 100)] * len(shards)
+    assert files_bytes(plan) == 140 * len(shards)
+    on_disk, in_memory = (memory_of(one, [1] * len(shards), []) for one in (
+        plan, replace(plan, trainer={"shard_cache_bytes": 150})))  # fmt: skip
+    assert (on_disk.files_bytes, in_memory.files_bytes) == (140 * len(shards), 0)
+    assert need_of_admission(plan) == need_of_admission(replace(plan, trainer={}))
+    nothing_stays = replace(plan, trainer={**start, "shard_cache_bytes": 0})
+    assert need_of_admission(plan) - need_of_admission(nothing_stays) == 100 * len(shards)
+    assert files_bytes(replace(plan, any_trainer=True)) == files_bytes(replace(plan, gpus={0: 0})) == 0
 
 
 def test_admission_asks_for_each_trainer_and_its_rows():

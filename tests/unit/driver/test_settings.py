@@ -95,6 +95,35 @@ def test_hosts_deal_out_their_own_memory_unless_a_setting_tells(own, share):
 
 
 @pytest.mark.parametrize(
+    "temp_file_limit, shard_disk_mb, n_bytes",
+    [
+        ("-1", "9", 9 * MIB),
+        (None, "9", 9 * MIB),
+        ("3MB", None, 3 * MIB),
+        ("3MB", "2", 2 * MIB),
+        ("700kB", "9", 700 << 10),
+        ("2GB", None, 2 << 30),
+        ("0", "9", 0),
+        ("5000", None, 5000 << 10),
+    ],
+)
+def test_a_trainer_s_file_is_a_temporary_file_of_the_caller(temp_file_limit, shard_disk_mb, n_bytes):
+    """PostgreSQL shows its limit in kB, MB, GB or TB."""
+    own = {"temp_file_limit": temp_file_limit, "shard_disk_mb": shard_disk_mb}
+    settings = read(own=own)
+    assert settings.shard_disk_bytes == n_bytes == settings.trainer_start()["shard_disk_bytes"]
+    assert settings.session_trainer_start()["shard_disk_bytes"] == 0, "it predicts, and holds no rows"
+
+
+def test_a_caller_does_not_choose_the_directory_of_files(tmp_path):
+    assert read(own={"shard_directory": str(tmp_path)}).shard_directory is None
+    assert read({"shard_directory": str(tmp_path)}).trainer_start()["shard_directory"] == str(tmp_path)
+    for path in ("relative", str(tmp_path / "none"), "/proc/version", ""):
+        with pytest.raises(InvalidParameter, match="setting shard_directory must be the absolute path of a directory"):
+            read({"shard_directory": path})
+
+
+@pytest.mark.parametrize(
     "fixed, own, most",
     [
         (None, None, 0),

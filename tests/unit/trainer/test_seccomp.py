@@ -100,9 +100,9 @@ def test_the_probe_would_notice():
 class Filter:
     """The filter of process 77 as the kernel runs it, on any architecture."""
 
-    def __init__(self, machine: str, with_gpus: bool = False):
+    def __init__(self, machine: str, with_gpus: bool = False, with_file: bool = False):
         self.architecture = syscalls.ARCHITECTURES[machine]
-        self.program = seccomp.filter_for(self.architecture, 77, with_gpus)
+        self.program = seccomp.filter_for(self.architecture, 77, with_gpus, with_file)
 
     def answer(self, number: int, *arguments: int, audit: int | None = None) -> int:
         """Return what the filter returns for a call."""
@@ -151,6 +151,13 @@ def test_the_filter_of_each_architecture(machine):
     assert ran.answer(n["kill"], 77, audit=0x40000003) == KILL  # a 32-bit call
     known = {numbers[column] for numbers in (*syscalls.ALLOWED.values(), *syscalls.MISSING.values())} | set(n.values())
     assert {ran.answer(number) for number in range(463) if number not in known} == {EPERM}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_space_is_reserved_by_trainers_with_a_file(machine):
+    number = syscalls.SPACE_OF_FILES["fallocate"][MACHINES[machine]]
+    assert Filter(machine, with_file=True).answer(number, 3) == ALLOW
+    assert Filter(machine).answer(number, 3) == EPERM
 
 
 def test_calls_of_32_bit_pointers_are_missing():

@@ -42,21 +42,24 @@ from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.backends.base.columns import Columns, DataSpec
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.shard_file import ReadAhead
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure
 
 #: A tensor of the backend.
 Tensor = Any
-#: ``f(columns, order, batch_size, n_batches) -> {metric: value}``; order is int64 ``(n_rows,)``. The last batch has the
-#: remaining rows. The metrics are those that ``fit`` logs.
-TrainPass = Callable[[Columns, np.ndarray, int, int], dict[str, float]]
+#: ``f(columns, order, batch_size, n_batches, ahead) -> {metric: value}``; order is int64 ``(n_rows,)``. The last batch
+#: has the remaining rows. The metrics are those that ``fit`` logs. If the rows are in a file, ``ahead`` must be told of
+#: the batches.
+TrainPass = Callable[[Columns, np.ndarray, int, int, ReadAhead | None], dict[str, float]]
 #: ``f(columns, batch_size) -> sums`` over all rows: the float64 values of `MetricAccumulator`.
 EvaluatePass = Callable[[Columns, int], np.ndarray]
 #: ``f(columns, rows) -> [float32 features]`` for rows (int64) of x, with the bits of a training step.
 PrefixBatch = Callable[[Columns, np.ndarray], list[np.ndarray]]
 #: ``f(xs) -> [float32 outputs]`` for the rows of one batch, of any number; xs are as for `Backend.tensor_of`.
 PredictBatch = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-#: ``f(columns, orders, batch_size, n_batches) -> float32 (metrics, places)``; orders are int64 ``(places, n_rows)``.
-FusedTrainPass = Callable[[Columns, np.ndarray, int, int], np.ndarray]
+#: ``f(columns, orders, batch_size, n_batches, ahead) -> float32 (metrics, places)``; orders are int64
+#: ``(places, n_rows)``.
+FusedTrainPass = Callable[[Columns, np.ndarray, int, int, ReadAhead | None], np.ndarray]
 #: ``f(columns, batch_size) -> float64 (metrics, places)``: sums over all rows.
 FusedEvaluatePass = Callable[[Columns, int], np.ndarray]
 

@@ -26,6 +26,7 @@ from madlib_mop.trainer.backends.base.interface import (
 from madlib_mop.trainer.backends.jax import loop
 from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.readable import ReadArrays
+from madlib_mop.trainer.data.shard_file import ReadAhead
 
 Values = list[jax.Array]
 
@@ -85,12 +86,16 @@ class MappedModel(FusedModel):
 
         steps, of_places = jax.jit(jax.vmap(step), donate_argnums=0), jax.jit(jax.vmap(results))
 
-        def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
+        def train(
+            columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+        ) -> np.ndarray:
             groups = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables
             model.reset_metrics()
             metrics = [jnp.stack([variable.value] * self.n_places) for variable in model.metrics_variables]
             state = loop.committed((*([self._value_of(variable) for variable in group] for group in groups), metrics))
-            for start in range(0, n_batches * batch_size, batch_size):
+            for number, start in enumerate(range(0, n_batches * batch_size, batch_size)):
+                if ahead is not None:
+                    ahead.reach(number)
                 state = steps(state, loop.batch_of(columns, orders[:, start : start + batch_size]), self._strong)
             for variables, values in zip(groups, state, strict=False):  # the metrics are not kept
                 for variable, value in zip(variables, values, strict=True):

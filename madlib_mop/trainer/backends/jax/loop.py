@@ -22,6 +22,7 @@ from jax import numpy as jnp
 from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator, scalar
+from madlib_mop.trainer.data.shard_file import ReadAhead
 
 Values = list[jax.Array]
 State = tuple[Values, ...]
@@ -64,11 +65,15 @@ def train_pass(model: keras.Model) -> TrainPass:
 
     of_batch = _compiled(model, step, donate_argnums=0)
 
-    def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
+    def train(
+        columns: Columns, order: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+    ) -> dict[str, float]:
         own = model.trainable_variables, model.non_trainable_variables
         groups = *own, model.optimizer.variables, model.metrics_variables
         state, strong = _distinct(committed(_values(groups))), _numbers(strengths)
-        for start in range(0, n_batches * batch_size, batch_size):
+        for number, start in enumerate(range(0, n_batches * batch_size, batch_size)):
+            if ahead is not None:
+                ahead.reach(number)
             state = of_batch(state, batch_of(columns, order[start : start + batch_size]), strong)
         for variables, values in zip(groups, state, strict=True):
             for variable, value in zip(variables, values, strict=True):

@@ -24,6 +24,7 @@ from madlib_mop.trainer.backends.base.interface import (
 )
 from madlib_mop.trainer.backends.base.metric_sums import scalar
 from madlib_mop.trainer.backends.tensorflow import fused, gpus, loop
+from madlib_mop.trainer.data.shard_file import ReadAhead
 
 
 class TensorFlow(Backend):
@@ -81,10 +82,13 @@ class TensorFlow(Backend):
     def train_pass(self, model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> TrainPass:
         run = loop.make_train_pass(model, spec, weighted, static_batch).get_concrete_function()
 
-        def train(columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
-            sizes = tf.constant(batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-            data = columns.xs, columns.ys, columns.row_weights
-            logs = run(*data, tf.constant(order, tf.int64), *sizes, columns.constant)
+        def train(
+            columns: Columns, order: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+        ) -> dict[str, float]:
+            for part, n_of_part in loop.stretches(order, batch_size, n_batches, ahead):
+                sizes = tf.constant(batch_size, tf.int64), tf.constant(n_of_part, tf.int64)
+                data = columns.xs, columns.ys, columns.row_weights
+                logs = run(*data, tf.constant(part, tf.int64), *sizes, columns.constant)
             return {name: scalar(value) for name, value in logs.items()}
 
         return train

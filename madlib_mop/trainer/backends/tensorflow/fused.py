@@ -29,6 +29,7 @@ from madlib_mop.trainer.backends.base.interface import (
 from madlib_mop.trainer.backends.tensorflow import loop
 from madlib_mop.trainer.data.parts import GROUPS
 from madlib_mop.trainer.data.readable import ReadArrays
+from madlib_mop.trainer.data.shard_file import ReadAhead
 from madlib_mop.trainer.process.failures import model_failed
 
 _INT = tf.TensorSpec((), tf.int64)
@@ -84,13 +85,19 @@ class StackedModel(FusedModel):
     @cached_property
     def train_pass(self) -> FusedTrainPass:
         columns = [loop.signature(self._spec.xs), loop.signature(self._spec.ys)]
-        specs = [*columns, tf.TensorSpec((self.n_places, None), tf.int64), _INT, _INT, _FLOAT]
+        sums = tf.TensorSpec((1 + len(self._metrics), self.n_places), tf.float32), _FLOAT
+        specs = [*columns, tf.TensorSpec((self.n_places, None), tf.int64), _INT, _INT, _FLOAT, *sums]
         run = tf.function(self._pass, autograph=False, input_signature=specs).get_concrete_function()
 
-        def train(columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int) -> np.ndarray:
-            sizes = tf.constant(batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-            orders = tf.constant(orders, tf.int64)
-            figures: np.ndarray = run(columns.xs, columns.ys, orders, *sizes, columns.constant).numpy()
+        def train(
+            columns: Columns, orders: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+        ) -> np.ndarray:
+            totals, n_seen = tf.zeros((1 + len(self._metrics), self.n_places)), tf.constant(0.0)
+            for part, n_of_part in loop.stretches(orders, batch_size, n_batches, ahead):
+                sizes = tf.constant(batch_size, tf.int64), tf.constant(n_of_part, tf.int64)
+                data = columns.xs, columns.ys, tf.constant(part, tf.int64)
+                totals, n_seen = run(*data, *sizes, columns.constant, totals, n_seen)
+            figures: np.ndarray = (totals / n_seen).numpy()
             return figures
 
         return train
@@ -136,7 +143,10 @@ class StackedModel(FusedModel):
         batch_size: tf.Tensor,
         n_batches: tf.Tensor,
         constant: tf.Tensor,
-    ) -> tf.Tensor:
+        totals: tf.Tensor,
+        n_seen: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Train these batches; return the sums of the metrics and of the rows, with those of the batches before."""
         n_rows = tf.shape(orders, tf.int64)[1]
 
         def body(i: tf.Tensor, totals: tf.Tensor, n_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -145,14 +155,13 @@ class StackedModel(FusedModel):
             y = loop.as_float(tf.gather(ys[0], rows))
             return i + 1, totals + self._step(x, y), n_seen + tf.cast(tf.shape(rows)[1], tf.float32)
 
-        zeros = tf.zeros((1 + len(self._metrics), self.n_places))
         _, totals, n_seen = tf.while_loop(
             lambda i, *_: i < n_batches,
             body,
-            [tf.constant(0, tf.int64), zeros, tf.constant(0.0)],
+            [tf.constant(0, tf.int64), totals, n_seen],
             parallel_iterations=1,
         )
-        return totals / n_seen
+        return totals, n_seen
 
     def _step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         """Make one step of every member, as Keras' ``train_step`` does; return the sums of its loss and metrics."""

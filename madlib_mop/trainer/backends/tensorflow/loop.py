@@ -13,7 +13,7 @@ batches of that size whenever the rows are a multiple of it. ``static_batch_of``
 ``State.static_batch`` passes the size from visit to visit (tests/unit/trainer/test_exact.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import keras
@@ -23,6 +23,7 @@ import tensorflow as tf
 from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.backends.base.columns import DataSpec, structure
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
+from madlib_mop.trainer.data.shard_file import ReadAhead
 
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
 Tensors = Sequence[tf.Tensor]
@@ -88,6 +89,22 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
             _FLOAT,
         ],
     )
+
+
+def stretches(
+    order: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the order of the rows of some batches, and their number, for successive calls that make one pass.
+
+    With ``ahead``, its stretches; without, all of them. ``order`` may have a first dimension of places.
+    """
+    at_once = n_batches if ahead is None else ahead.n_batches
+    for first in range(0, n_batches, at_once):
+        if ahead is not None:
+            ahead.reach(first)
+        last = min(first + at_once, n_batches)
+        end = order.shape[-1] if ahead is None else last * batch_size
+        yield order[..., first * batch_size : end], last - first
 
 
 def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:

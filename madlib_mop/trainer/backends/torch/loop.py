@@ -21,6 +21,7 @@ from madlib_mop.trainer.backends.base.columns import Columns, structure
 from madlib_mop.trainer.backends.base.interface import EvaluatePass, PredictBatch, PrefixBatch, TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator, scalar
 from madlib_mop.trainer.backends.torch.graphs import Graph, recorded, standing_for
+from madlib_mop.trainer.data.shard_file import ReadAhead
 from madlib_mop.trainer.process.clock import Stopwatch
 
 Tensors = list[torch.Tensor]
@@ -97,11 +98,16 @@ class _TrainPass:
         )  # fmt: skip
         self._captures = _Captures(self._step)
 
-    def __call__(self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int) -> dict[str, float]:
+    def __call__(
+        self, columns: Columns, order: np.ndarray, batch_size: int, n_batches: int, ahead: ReadAhead | None = None
+    ) -> dict[str, float]:
         model, rows = self._model, _rows_of(order)
         torch.empty((), dtype=torch.int64).random_()  # as the data loader of Keras' ``fit`` draws a seed, without use
         values = [variable._value for variable in self._variables]
-        for batch_rows, n_to_come in _batches(rows[: n_batches * batch_size], batch_size):
+        batches = _batches(rows[: n_batches * batch_size], batch_size)
+        for number, (batch_rows, n_to_come) in enumerate(batches):
+            if ahead is not None:
+                ahead.reach(number)
             batch = _batch(columns, batch_rows)
             if self._captures.make(values, batch, n_to_come) is None:
                 _clear_gradients(model)
