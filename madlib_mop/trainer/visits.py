@@ -270,7 +270,7 @@ def _begin(
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
         found = decoded(start.parts, groups)
-        if groups != GROUPS and not is_held:
+        if groups != GROUPS:
             check_weights(start, found)
         state = migration.own(found, start.begins, recipe.build, groups, may_lack_optimizer=start.taken_over)
         if start.taken_over and groups == GROUPS:
