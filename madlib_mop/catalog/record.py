@@ -375,10 +375,15 @@ class Record(RunChanges, RunAdmission, ReservedTables):
 
     def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[EvaluationRow]) -> None:
         """Write the metrics of models after an epoch and the evaluations that they are computed from, in one
-        transaction."""
+        transaction.
+
+        It does not wait for the disk. The next commit that waits, such as a visit's, also makes it durable; if the
+        server crashes before, a resumed run evaluates the models again.
+        """
         with self.transaction() as session:
-            session.execute(insert(t.evaluation).values([evaluation.as_row() for evaluation in evaluations]))
-            session.execute(insert(t.metric).values([metric.as_row() for metric in metrics]))
+            session.exec_driver_sql("SET LOCAL synchronous_commit = off")
+            session.execute(insert(t.evaluation), [evaluation.as_row() for evaluation in evaluations])
+            session.execute(insert(t.metric), [metric.as_row() for metric in metrics])
 
     def start_weights(self, run_id: int) -> dict[str, bytes]:
         """Return the start weights of a run's models, by origin."""

@@ -4,6 +4,8 @@ Here, ``madlib_mop.models`` parses and builds.
 """
 
 import dataclasses
+import json
+from functools import cached_property, lru_cache
 
 import keras
 import numpy as np
@@ -19,6 +21,9 @@ from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import MODEL, blaming
 
+#: Models whose parsed texts a process keeps, because they take turns in it; and the longest such text, in characters.
+_N_KEPT, _LONGEST_KEPT = 64, 1 << 18
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -32,12 +37,8 @@ class Recipe:
     @classmethod
     def read(cls, model: Header) -> "Recipe":
         """Check and parse ``model`` of a request. Raises RequestFailure (model)."""
-        with blaming(MODEL):
-            compile_text = model.get("compile_params")
-            functions = CustomFunctions.from_request(model.get("custom"))
-            c = Configuration(0, compile_text or "", model.get("fit_params") or "", model["arch"], functions.names)
-            _ = c.architecture, c.fit, None if compile_text is None else c.compiled
-            return cls(c, int(model.get("seed") or 0), int(model.get("mst_key") or 0), functions)
+        text = json.dumps(model)
+        return (_read if len(text) <= _LONGEST_KEPT else _read.__wrapped__)(text)
 
     @property
     def architecture(self) -> Node:
@@ -54,7 +55,7 @@ class Recipe:
         """How many inputs the model has."""
         return self.configuration.shape.n_inputs
 
-    @property
+    @cached_property
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
         functions = self.custom.digest(self.training.custom_names)
@@ -131,3 +132,14 @@ class Recipe:
     def pass_seed(self, epoch: int, segment_id: int, pass_: int) -> int:
         """Return the seed of the backend's global generator for one pass."""
         return seeds.pass_seed(self.seed, self.mst_key, epoch, segment_id, pass_)
+
+
+@lru_cache(_N_KEPT)
+def _read(text: str) -> Recipe:
+    model: Header = json.loads(text)
+    with blaming(MODEL):
+        compile_text = model.get("compile_params")
+        functions = CustomFunctions.from_request(model.get("custom"))
+        c = Configuration(0, compile_text or "", model.get("fit_params") or "", model["arch"], functions.names)
+        _ = c.architecture, c.fit, None if compile_text is None else c.compiled
+        return Recipe(c, int(model.get("seed") or 0), int(model.get("mst_key") or 0), functions)

@@ -39,6 +39,9 @@ from madlib_mop.trainer.process.clock import Clock
 from madlib_mop.trainer.process.failures import INPUT, MODEL, RequestFailure, blaming, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
+#: Bytes of the variables of a model that are read once for all that a visit says about them, and may be copied for it.
+_MOST_READ_BYTES = 16 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Start:
@@ -139,7 +142,7 @@ class Visitor:
             clock.lap("compute_s")
             n_batches *= n_made
             end = finished(compiled, recipe, shard, digest_in, loss, logs, n_batches, carried, self.part_bytes)
-            compiled.holds = end.figures.digest_out
+            compiled.holds, compiled.held_groups = end.figures.digest_out, GROUPS
             clock.lap("state_out_s")
         return end.with_figures(timing=clock.laps)
 
@@ -152,6 +155,7 @@ class Visitor:
         clock = Clock(choice.current().seconds_of_compiling)
         digest_in = start.digest or digest_of(start.parts) if start.parts else None
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+            held = _held_groups(compiled, digest_in)
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
             batch_size = choice.current().rows_of_evaluations(shard.xs, recipe.fit.batch_size)
@@ -164,6 +168,8 @@ class Visitor:
             sums = run(choice.current().columns(xs, shard.ys, shard.normalizing_const), batch_size)
             metrics = MetricAccumulator(evaluated)
             results = metrics.results(sums)
+            if digest_in is not None:  # an evaluation changes no variable
+                compiled.holds, compiled.held_groups = digest_in, held or FORWARD_GROUPS
             clock.lap("compute_s")
         totals = metrics.totals(sums, results)
         return EvaluationFigures(
@@ -265,16 +271,17 @@ def _begin(
     compiled: CompiledModel, recipe: Recipe, start: Start, digest_in: str | None, groups: Sequence[str]
 ) -> int | None:
     """Load the visit's start into the model's variables; return ``State.static_batch`` if it is a state."""
-    held, compiled.holds = compiled.holds, None
+    is_held = set(groups) <= set(_held_groups(compiled, digest_in))
+    compiled.holds = None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
         found = decoded(start.parts, groups)
-        if groups != GROUPS and held != digest_in:
+        if groups != GROUPS:
             check_weights(start, found)
         state = migration.own(found, start.begins, recipe.build, groups, may_lack_optimizer=start.taken_over)
         if start.taken_over and groups == GROUPS:
             compiled.take_over(state, _with_weights_of(state, recipe), start.keep_optimizer)
-        elif held != digest_in:
+        elif not is_held:
             compiled.load(state, groups)
         start.parts.clear()
         return None if start.taken_over or state.static_batch == UNDECIDED else state.static_batch
@@ -287,6 +294,11 @@ def _begin(
     else:
         compiled.copy_from(ModelVariables(recipe.build(start.weights)))
     return None
+
+
+def _held_groups(compiled: CompiledModel, digest: str | None) -> Sequence[str]:
+    """Return the groups of the state with this digest that the model's variables have already."""
+    return compiled.held_groups if digest is not None and compiled.holds == digest else ()
 
 
 def _with_weights_of(state: State, recipe: Recipe) -> ModelVariables:
@@ -406,6 +418,8 @@ def finished(
 
     ``logs`` are what Keras' ``fit`` would log besides the loss.
     """
+    if sum(spec.n_bytes for specs in variables.specs().values() for spec in specs) <= _MOST_READ_BYTES:
+        variables = variables.snapshot()
     _check_finite(variables, loss, recipe)
     parts = variables.encode(static_batch, part_bytes)
     figures = VisitFigures(

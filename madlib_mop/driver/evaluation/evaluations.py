@@ -262,10 +262,20 @@ class Evaluations:
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, (shard for shards in self._places.values() for shard in shards))
-        for worker, shards in self._places.items():
+        for worker, shards in self._tasks_places().items():
             task = EvaluationTask(tuple(mst_keys), tuple(shards), epoch)
             self._scheduler.add_evaluation(self._unit_of(mst_keys[0]), worker, task)
         return True
+
+    def _tasks_places(self) -> dict[int, list[Shard]]:
+        """Return the shards of each task of an evaluation, by the segment of the task.
+
+        Where the trainer of a model holds all rows, one task is all of it, if there are models for the other trainers.
+        """
+        left = [key for key, m in self._models.items() if m.state in (ModelState.WAITING, ModelState.TRAINING)]
+        if not self._run.plan.any_trainer or len({self._unit_of(key) for key in left}) <= self._run.n_segments:
+            return self._places
+        return {min(self._places): [shard for shards in self._places.values() for shard in shards]}
 
     def split(self, task: Evaluation) -> None:
         """Request an evaluation of each model instead of one of several, which has ended in the scheduler."""

@@ -28,6 +28,11 @@ class Readable:
         """Return the value of one variable, without a copy; not to be written to."""
         raise NotImplementedError
 
+    def snapshot(self) -> "ReadArrays":
+        """Read all variables once."""
+        values = {group: [self.read(group, i) for i in range(len(specs))] for group, specs in self.specs().items()}
+        return ReadArrays(self.backend, self.specs(), values)
+
     @property
     def weights_bytes(self) -> int:
         """Size of the weights as float32, the form in which they are stored."""

@@ -26,7 +26,8 @@ class ModelVariables(Readable):
     ----------
     model : keras.Model
     holds : str or None
-        Digest of the training state that the variables have now; None if unknown.
+        Digest of the training state that the variables of `held_groups` have now; None if unknown.
+    held_groups : sequence of str
     groups : dict of str to list
         Keras' variables, by group, in the state's order.
     """
@@ -35,6 +36,7 @@ class ModelVariables(Readable):
         self.model = model
         self.backend = choice.current().name
         self.holds: str | None = None
+        self.held_groups: Sequence[str] = GROUPS
         if with_optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self.groups = _groups_of(model, with_optimizer)

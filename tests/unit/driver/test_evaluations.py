@@ -1,5 +1,7 @@
 """Evaluations: which are started, for one model or for several together, and the use of their results."""
 
+from dataclasses import replace
+
 import pytest
 from mop_backend.messages import Evaluate, Evaluated, EvaluatedMember, MetricsComputed, MetricValues, ShardName
 
@@ -90,6 +92,20 @@ def test_a_group_is_evaluated_together_where_there_are_rows(run):
     losses = [(row.mst_key, row.loss) for row in run.record.evaluation]
     assert losses == [(1, 0.5), (1, 0.75), (2, 0.25), (2, 1.0)]
     assert not run.evaluations.under_way(1) and len(run.scheduler.asked) == 1
+
+
+@pytest.mark.parametrize("n_at_work", [3, 2])
+def test_one_task_has_all_shards_if_each_trainer_holds_them_and_others_are_at_work(n_at_work):
+    shards = ((0, 10), (1, 10))
+    plan = replace(a_plan(shards, validation=packed(shards)), any_trainer=True)
+    record, scheduler = _Record(), _Scheduler()
+    states = [ModelState.TRAINING] * n_at_work + [ModelState.TRAINED] * 2
+    record.model = [a_model(key, last_epoch=4, state=state) for key, state in enumerate(states, 1)]
+    evaluations = Evaluations(record, a_run(plan, run_id=7), scheduler, RunModels(record, 7))
+    assert evaluations.begin([1], 4)
+    asked = [(task.segment, task.payload.shards) for task in scheduler.asked]
+    of_places = [(number, (("training", number), ("validation", number))) for number in (0, 1)]
+    assert asked == ([(0, of_places[0][1] + of_places[1][1])] if n_at_work > 2 else of_places)
 
 
 def test_shards_that_are_not_in_memory_together_take_a_task_each(run):
