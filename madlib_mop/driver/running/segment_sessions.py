@@ -452,7 +452,11 @@ class _Worker:
         self._shared.emit(event)
 
     async def _do(self, order: Order) -> Answer:
-        """Return the writer's answer to an order, after loading the rows that its trainer lacks."""
+        """Return the writer's answer to an order, after loading the rows that its trainer lacks.
+
+        The first visit of a shard: order -> NeedsRows; LoadShard, while the reader sends the rows -> ShardLoaded, which
+        is compared with the record; the order again -> Done.
+        """
         while True:
             # This statement is the transaction of a visit: the session is in autocommit, so it commits the new state,
             # the visit row and the model row when `writer_do` returns, and before the answer arrives here. If the
