@@ -133,7 +133,7 @@ class RunLoop(ABC, Generic[_Task]):
             self._stopped_early(mst_key)
         self._evaluations.add_missing()
         self._segments.open()
-        # In a run that nobody changes, `_begun`, `_notified`, `_tick` and `_ended` only look for changes and old states.
+        # In a run that nobody changes, the hooks `_begun`, `_notified`, `_tick` and `_ended` only look for changes.
         self._begun()
         while not self._is_over():
             self._start_tasks()
