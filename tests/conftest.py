@@ -42,9 +42,21 @@ settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
+def pytest_configure(config):
+    """Have every second process of pytest-xdist import the folders of tests in the opposite order.
+
+    Each process imports all tests, and pytest compiles them with its assertions once, for all processes (test.sh). So
+    two processes that begin at the same time compile half of them each.
+    """
+    is_odd = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")[-1] in "13579"
+    if is_odd and config.args == config.getini("testpaths"):
+        config.args = sorted((str(folder) for folder in (ROOT / "tests").iterdir() if folder.is_dir()), reverse=True)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark all cases but one as slow where a test is marked ``one_case``; skip what another backend does not do."""
+    items.sort(key=lambda item: item.path.parts)  # the order of all processes is the same
     seen = set()
     for item in items:
         is_other = BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow")

@@ -70,7 +70,7 @@ class Trained:
 
     def with_figures(self, **changes: Any) -> "Trained":
         """Return it with other values of some figures."""
-        return dataclasses.replace(self, figures=dataclasses.replace(self.figures, **changes))
+        return dataclasses.replace(self, figures=self.figures.replace(**changes))
 
 
 class Visitor:

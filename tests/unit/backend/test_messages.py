@@ -1,6 +1,5 @@
 """The messages between driver, writer and trainer: each is read as it was written, and nothing else is."""
 
-import dataclasses
 import json
 
 import pytest
@@ -124,11 +123,15 @@ def test_a_text_that_is_no_message_is_refused(text):
 
 def test_every_field_of_every_message_has_a_type_that_is_checked():
     """A type that `from_json` does not know would be refused for every value."""
-    kinds = [kind for kind in vars(messages).values() if dataclasses.is_dataclass(kind)]
+    kinds = [kind for kind in vars(messages).values() if is_message(kind)]
     assert len(kinds) > 35
     for kind in kinds:
         for name, (hint, _) in messages._fields_of(kind).items():
             assert_known(hint, f"{kind.__name__}.{name}")
+
+
+def is_message(kind):
+    return isinstance(kind, type) and issubclass(kind, messages.Message)
 
 
 def assert_known(hint, where):
@@ -138,4 +141,18 @@ def assert_known(hint, where):
         for one in inner:
             assert one in (..., type(None)) or assert_known(one, where) is None
         return
-    assert hint in (int, float, bool, str, messages.Any) or dataclasses.is_dataclass(hint), where
+    assert hint in (int, float, bool, str, messages.Any) or is_message(hint), where
+
+
+def test_the_fields_of_a_message_cannot_be_changed_lacking_or_unknown():
+    order = Train((None,), SHARD, epoch=1, position=2, attempt=1, place="here")
+    assert order == Train((None,), SHARD, 1, 2, 1, "here", None, False) and hash(order) == hash(order.replace())
+    assert order != order.replace(position=3) and order.replace(position=3).position == 3
+    assert ShardName("training", 3) != ("training", 3) and Done({}) != Failed({}, "model")
+    assert repr(SHARD) == "ShardName(data_set='training', segment_id=3)"
+    for change in (lambda: setattr(order, "epoch", 2), lambda: delattr(order, "epoch"), lambda: setattr(order, "x", 2)):
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            change()
+    for values, named in (((), {}), (("training",), {}), (("a", 3, 4), {}), (("a", 3), {"key": 1}), (("a",), {"data_set": "b"})):
+        with pytest.raises(TypeError, match="ShardName"):
+            ShardName(*values, **named)
