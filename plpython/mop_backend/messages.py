@@ -43,6 +43,7 @@ class Message:
 
     #: For each field, those of base classes first, whether it has a default.
     FIELDS: ClassVar[Mapping[str, bool]] = {}
+    __match_args__: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls) -> None:
         own = {
@@ -51,6 +52,7 @@ class Message:
             if not kind.startswith("ClassVar")
         }
         cls.FIELDS = {**cls.FIELDS, **own}
+        cls.__match_args__ = tuple(cls.FIELDS)
 
     def __init__(self, *values: Any, **named: Any):
         fields = self.FIELDS

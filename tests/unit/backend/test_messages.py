@@ -149,10 +149,16 @@ def test_the_fields_of_a_message_cannot_be_changed_lacking_or_unknown():
     assert order == Train((None,), SHARD, 1, 2, 1, "here", None, False) and hash(order) == hash(order.replace())
     assert order != order.replace(position=3) and order.replace(position=3).position == 3
     assert ShardName("training", 3) != ("training", 3) and Done({}) != Failed({}, "model")
+    match SHARD:
+        case ShardName("training", number):
+            assert number == 3
+        case _:
+            pytest.fail("the fields have no order")
     assert repr(SHARD) == "ShardName(data_set='training', segment_id=3)"
     for change in (lambda: setattr(order, "epoch", 2), lambda: delattr(order, "epoch"), lambda: setattr(order, "x", 2)):
         with pytest.raises(AttributeError, match="cannot be changed"):
             change()
-    for values, named in (((), {}), (("training",), {}), (("a", 3, 4), {}), (("a", 3), {"key": 1}), (("a",), {"data_set": "b"})):
+    wrong = ((), {}), (("training",), {}), (("a", 3, 4), {}), (("a", 3), {"key": 1}), (("a",), {"data_set": "b"})
+    for values, named in wrong:
         with pytest.raises(TypeError, match="ShardName"):
             ShardName(*values, **named)
