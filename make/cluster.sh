@@ -1,7 +1,8 @@
 #!/bin/bash
-# One private PostgreSQL cluster: cluster.sh [--name NAME] [--set parameter=value]... COMMAND
+# One private PostgreSQL cluster: cluster.sh [--name NAME] [--set parameter=value]... [--in-memory] COMMAND
 #
-#   start      make the cluster if there is none, start it, wait until it answers (--set counts when it is made)
+#   start      make the cluster if there is none, start it, wait until it answers (--set and --in-memory count when it
+#              is made; --in-memory keeps it in /dev/shm)
 #   stop       stop it, ending its sessions        kill      stop it as a power cut would
 #   restart    stop and start                      destroy   stop it and remove all of it
 #   status     exit status 0 when it runs          dsn [DB]  print the URI by which its owner (or root) logs in
@@ -13,10 +14,12 @@
 
 name=server
 settings=()
+in_memory=false
 while [ $# -gt 0 ]; do
     case $1 in
         --name) name=$2 && shift 2 ;;
         --set) settings+=("$2") && shift 2 ;;
+        --in-memory) in_memory=true && shift ;;
         *) break ;;
     esac
 done
@@ -40,13 +43,18 @@ main() {
         port) made && cat "$CLUSTER/port" ;;
         owner) echo "$OWNER" ;;
         bindir) bindir ;;
-        *) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
+        *) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 2 ;;
     esac
 }
 
 start() {
     is_root && ! id "$OWNER" >/dev/null 2>&1 &&
         die "there is no operating system user '$OWNER', and PostgreSQL does not run as root. Run: adduser --system $OWNER"
+    if $in_memory && [ ! -e "$CLUSTER" ]; then
+        mkdir -p "$(dirname "$CLUSTER")"
+        ln -sfn "$(mktemp -d /dev/shm/madlib_mop.XXXXXX)" "$CLUSTER"
+        chmod 755 "$CLUSTER"/.
+    fi
     mkdir -p "$CLUSTER"
     owners_directory "$CLUSTER/log"
     exec 9>"$CLUSTER/lock"
@@ -170,7 +178,7 @@ destroy() {
     [ -d "$CLUSTER" ] || return 0
     stop immediate
     [ -e "$CLUSTER/socket" ] && rm -rf "$(cat "$CLUSTER/socket")"
-    rm -rf "$CLUSTER"
+    rm -rf "$(readlink -f "$CLUSTER")" "$CLUSTER"
 }
 
 runs() { [ -e "$DATA/postmaster.pid" ] && as_owner "$BINDIR/pg_ctl" -D "$DATA" status >/dev/null 2>&1; }

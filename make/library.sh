@@ -79,9 +79,9 @@ install_library() {
     rm -rf "$DIR/backend.new"
     mkdir "$DIR/backend.new"
     cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"
-    "$PYTHON" -m compileall -q "$DIR/backend.new" # compiled here, because the server's user may not write here
+    "$PYTHON" -I -m compileall -q "$DIR/backend.new" # compiled here, because the server's user may not write here
     # for PL/Python's Python, if it is another
-    /usr/bin/python3 -m compileall -q "$DIR/backend.new" >/dev/null 2>&1 || true
+    /usr/bin/python3 -I -m compileall -q "$DIR/backend.new" >/dev/null 2>&1 || true
     rm -rf "$DIR/backend"
     mv "$DIR/backend.new" "$DIR/backend"
     cp "$work/sources" "$DIR/sources.stamp"

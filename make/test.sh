@@ -13,6 +13,10 @@ SHORT=(
     tests/unit/trainer/test_exact.py tests/unit/trainer/test_failures.py tests/unit/trainer/test_sandbox.py
 )
 
+# Compiled tests are kept for the next session and for the other processes of this one, and not in the clone.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$STATE/pycache
+
 run() { "$LIBRARY/venv/bin/python" -m pytest -m "$FAST" "$@"; }
 
 is_installed() { "$LIBRARY/venv/bin/python" -Ic "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"; }

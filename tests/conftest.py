@@ -2,7 +2,7 @@
 
 Unit tests use neither and need no server. ``make/cluster.sh`` creates the cluster with the name ``test-<pid>``
 (others of the session: ``test-<pid>-<name>``). It is removed at the end; the next session removes the clusters of a
-killed one. With pytest-xdist, each process has a cluster of its own.
+killed one. They are in memory if it is large enough. With pytest-xdist, each process has a cluster of its own.
 
 The environment variable ``MOP_TEST_BACKEND`` names another backend of Keras than TensorFlow: then it is the default of
 the clusters' trainers, and plain Keras in the tests' process has it too. Tests marked ``tensorflow`` are skipped, and
@@ -10,8 +10,10 @@ on PyTorch those marked ``fused``.
 """
 
 import fcntl
+import functools
 import os
 import re
+import shutil
 import subprocess
 import threading
 import uuid
@@ -24,6 +26,7 @@ import psycopg2
 import pytest
 from hypothesis import settings
 from mop_backend.keras_backends import BackendName
+from mop_backend.machine import available_bytes
 from psycopg2 import sql
 
 from madlib_mop.trainer.backends import choice
@@ -33,6 +36,8 @@ from tests.helpers.training import one_thread, quiet_keras
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
+# What the clusters of a session may need. On disks, creating and dropping the databases of modules takes far longer.
+MEMORY_OF_CLUSTERS = 8 << 30
 BACKEND = BackendName(os.environ.get("MOP_TEST_BACKEND", choice.DEFAULT))
 if BACKEND != choice.DEFAULT:
     os.environ.update(choice.environment_of(BACKEND))  # before a test imports Keras
@@ -42,9 +47,21 @@ settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
+def pytest_configure(config):
+    """Have every second process of pytest-xdist import the folders of tests in the opposite order.
+
+    Each process imports all tests, and pytest compiles them with its assertions once, for all processes (test.sh). So
+    two processes that begin at the same time compile half of them each.
+    """
+    is_odd = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")[-1] in "13579"
+    if is_odd and config.args == config.getini("testpaths"):
+        config.args = sorted((str(folder) for folder in (ROOT / "tests").iterdir() if folder.is_dir()), reverse=True)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark all cases but one as slow where a test is marked ``one_case``; skip what another backend does not do."""
+    items.sort(key=lambda item: item.path.parts)  # the order of all processes is the same
     seen = set()
     for item in items:
         is_other = BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow")
@@ -85,6 +102,17 @@ def pytest_xdist_make_scheduler(config, log):
     return HostsTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@functools.cache
+def fits_into_memory() -> bool:
+    """Return whether this machine has so much memory that the clusters can be in it."""
+    folder = Path("/dev/shm")
+    return (
+        folder.is_dir()
+        and shutil.disk_usage(folder).free >= MEMORY_OF_CLUSTERS
+        and (available_bytes() or 0) >= 3 * MEMORY_OF_CLUSTERS // 2
+    )
+
+
 class Cluster:
     """A running PostgreSQL cluster, with methods to stop it, start it and log in to it.
 
@@ -96,6 +124,7 @@ class Cluster:
         self._within = within
         of_all = ["fsync = off"] if BACKEND == choice.DEFAULT else ["fsync = off", f"madlib_mop.backend = '{BACKEND}'"]
         self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
+        self._settings += ["--in-memory"] if fits_into_memory() else []
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
         self._starting = threading.RLock()

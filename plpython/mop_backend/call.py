@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,6 +163,8 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
         return {"message": str(error), "sqlstate": "08006"}
     if isinstance(error, Interrupted):
         return {"message": f"{function}: {error}", "sqlstate": "57014"}
+    import traceback  # not at the top: most calls do without it
+
     plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
     fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
     return {**fields, "hint": "The server's log has the details. Please report this."}

@@ -13,9 +13,8 @@ import select
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mop_backend.machine import memory_bytes
 
@@ -38,8 +37,7 @@ _AT_FIRST_BYTES = 1 << 26  # defence: claimed-bytes = 1 << 30
 _SMALL_BYTES = 1 << 15
 
 
-@dataclass(frozen=True)
-class FrameLimits:
+class FrameLimits(NamedTuple):
     """What a process may send in one frame.
 
     Attributes

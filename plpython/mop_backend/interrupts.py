@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import select
@@ -94,6 +93,8 @@ class Interrupts:
 
 def _is_pending(flag: str) -> bool:
     """Return a flag of PostgreSQL's own (miscadmin.h), which a signal has set."""
+    import ctypes  # not at the top: most calls do without it
+
     return bool(ctypes.c_int.in_dll(ctypes.CDLL(None), flag).value)
 
 

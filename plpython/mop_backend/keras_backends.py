@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class BackendName(str, enum.Enum):  # noqa: UP042
@@ -25,8 +25,7 @@ class BackendName(str, enum.Enum):  # noqa: UP042
         return format(self.value, specification)
 
 
-@dataclass(frozen=True)
-class BackendFacts:
+class BackendFacts(NamedTuple):
     """What must be known of a backend where it is not imported.
 
     Attributes

@@ -12,15 +12,14 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _ROOT = "/"  # tests have other files
 _OWN_GROUPS, _MOUNTS, _MEMORY = "/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What this process may use, for the doctor.
 
     Attributes
@@ -76,8 +75,7 @@ def examine() -> Machine:
     )
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """The files of a control group in the hierarchy of one controller.
 
     Attributes

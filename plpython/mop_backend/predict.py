@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import hashlib
-import secrets
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -157,7 +157,7 @@ def plan(model_table: str, mst_key: int | None, caller_path: str, version: str) 
     except Exception as error:
         note_error(error)
     # defence: text-of-a-planned-model = _PLANNED + str(len(_planned))
-    text = _PLANNED + secrets.token_hex(16)
+    text = _PLANNED + os.urandom(16).hex()
     _planned[text] = _Planned(model_table, model, last_error())
     while len(_planned) > _MAX_MODELS:
         _planned.popitem(last=False)

@@ -9,11 +9,9 @@ but the rows of one shard goes through.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from mop_backend.frames import Blob, Channel, Check, Header, PeerGone, TooLarge, of_answers
 from mop_backend.sockets import owner_of
@@ -42,7 +40,7 @@ class RowsListener:
     """
 
     def __init__(self) -> None:
-        self.address = _PREFIX + secrets.token_hex(16)
+        self.address = _PREFIX + os.urandom(16).hex()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.bind("\0" + self.address)
@@ -75,7 +73,7 @@ class RowsListener:
         """
         with self._accept(check, pid) as connection:
             # defence: header-of-a-buffer = of_answers()
-            limits = replace(of_answers(), header_bytes=_MOST_HEADER_BYTES)
+            limits = of_answers()._replace(header_bytes=_MOST_HEADER_BYTES)
             channel = Channel(connection.fileno(), connection.fileno(), check, limits=limits)
             n_buffers = 0
             try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -49,7 +49,7 @@ def open_session(coordinator: str) -> str:
             "this server does not accept work from that coordinator",
             "SELECT madlib_mop.add_host(...); there lets it in.",
         )
-    nonce = secrets.token_hex(32)
+    nonce = os.urandom(32).hex()
     names = [_SANDBOX, _ACCEPTED, _PICKLES, *SETTINGS_HERE]
     settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [names])
     own = {row["name"]: row["value"] for row in settings}

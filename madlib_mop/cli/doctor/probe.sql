@@ -1,7 +1,7 @@
 -- Run by the doctor as a superuser: collects facts that only the server's operating system user can see, and stores
 -- them as JSON in the setting madlib_mop.doctor of this session.
 DO LANGUAGE plpython3u $probe$
-import dataclasses, json, os, re, subprocess, sys
+import json, os, re, subprocess, sys
 
 facts = {"python": sys.version.split()[0]}
 
@@ -19,7 +19,8 @@ if len(bodies):
         sys.path.insert(0, os.path.join(library, "backend"))
         try:
             from mop_backend import machine
-            facts["machine"] = dataclasses.asdict(machine.examine())
+            found = machine.examine()
+            facts["machine"] = {name: getattr(found, name) for name in type(found).__annotations__}
         except ImportError:  # a library of an older version
             pass
     if facts["interpreter_runs"]:

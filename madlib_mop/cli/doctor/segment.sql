@@ -1,7 +1,7 @@
 -- Created by the doctor in its session of a cluster, and called by a query that runs it on a segment: returns the facts
 -- that the segment's operating system user sees there, as JSON.
 CREATE FUNCTION pg_temp.madlib_mop_segment(library text) RETURNS text LANGUAGE plpython3u VOLATILE AS $probe$
-import dataclasses, json, os, pwd, subprocess, sys
+import json, os, pwd, subprocess, sys
 
 facts = {"user": pwd.getpwuid(os.geteuid()).pw_name, "python": sys.version.split()[0]}
 query = "select pg_catalog.current_setting('idle_session_timeout', true) as value"
@@ -12,7 +12,8 @@ try:
         raise OSError("%s/backend/mop_backend is missing or closed to that user" % library)
     sys.path.insert(0, os.path.join(library, "backend"))
     from mop_backend import machine
-    facts["machine"] = dataclasses.asdict(machine.examine())
+    found = machine.examine()
+    facts["machine"] = {name: getattr(found, name) for name in type(found).__annotations__}
     done = subprocess.run([python, "-I", "-m", "madlib_mop.cli.cluster.versions"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", timeout=120,
         env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, start_new_session=True)

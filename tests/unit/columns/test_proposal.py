@@ -34,7 +34,7 @@ def proposed(name, column, sql_type=None, **rest):
     ("name", "column", "sql_type", "words"),
     [
         ("id", numbers(range(N)), "integer", "Key: all values are distinct, and the name"),
-        ("customer_id", numbers(RANDOM.permutation(10**7)[:N].tolist()), "integer", "Key"),
+        ("customer_id", numbers(RANDOM.choice(10**7, N, replace=False).tolist()), "integer", "Key"),
         ("customerKey", texts([f"k{i}" for i in range(N)]), None, "Key"),
         ("n", numbers(RANDOM.permutation(N).tolist()), "integer", "Key: whole numbers without repeats"),
         ("u", texts([f"00000000-{i:04x}" for i in range(N)], "uuid"), None, "Key: all values are distinct."),
