@@ -5,11 +5,13 @@ Importing this module imports Keras and its backend.
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.utils import naming
 from mop_backend.frames import Header
@@ -27,6 +29,8 @@ _MODULES = {
     "keras.regularizers": keras.regularizers,
     "keras.constraints": keras.constraints,
 }
+#: Keras' name of the variables that it has not drawn yet.
+_TO_DRAW = "uninitialized_variables"
 #: Arguments that every layer takes, in addition to those of its signature.
 _EVERY_LAYER_TAKES = ("input_dim", "input_shape", "batch_shape", "batch_input_shape")
 
@@ -75,7 +79,7 @@ def describe_architecture(document: Node) -> Description:
     checked = check_architecture(document)
     naming.reset_uids()  # unnamed layers get the same names in each process
     try:
-        with StatelessScope(initialize_variables=False):
+        with _without_weights():
             model = build_architecture(checked)
             return Description(model.to_json(), tuple(_weight_shapes(model)))
     except MopError as error:
@@ -95,6 +99,18 @@ def draw_weights(document: Node, seed: int) -> bytes:
     naming.reset_uids()
     weights = build_architecture(document, seed).get_weights()
     return b"".join(np.ascontiguousarray(weight, np.float32).tobytes() for weight in weights)
+
+
+@contextmanager
+def _without_weights() -> Iterator[None]:
+    """Build models without weights. Keras notes their variables, to draw them when it builds the next model; they are
+    forgotten here, because that could take any memory."""
+    others = list(global_state.get_global_attribute(_TO_DRAW) or ())
+    try:
+        with StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(_TO_DRAW, others)
 
 
 def _weight_shapes(model: keras.Model) -> Iterator[WeightShape]:

@@ -148,7 +148,7 @@ def trainers(db) -> list[int]:
 
 def rows_files(db, pids: Iterable[int]) -> dict[int, os.stat_result]:
     """Return the files for rows that trainers have, by their number on the file system."""
-    directory = db.value("SELECT current_setting('data_directory')") + "/base/pgsql_tmp/"
+    directory = os.path.realpath(db.value("SELECT current_setting('data_directory')")) + "/base/pgsql_tmp/"
     links = [link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()]
     found = [link.stat() for link in links if str(link.readlink()).startswith(directory)]
     return {file.st_ino: file for file in found}
