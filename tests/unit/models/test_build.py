@@ -16,6 +16,7 @@ from madlib_mop.errors import InvalidParameter, ModelFailed, Unsupported  # noqa
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_architecture, first_reason, make  # noqa: E402
 from madlib_mop.models.configuration import Configuration  # noqa: E402
+from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from madlib_mop.models.sharing import Architectures, compile_signature  # noqa: E402
@@ -295,3 +296,15 @@ def test_a_name_that_tensorflow_refuses_is_an_error_before_the_first_visit(name)
         assert f"Received: {name!r}" in caught.value.message
     built = build_architecture(keras_3(layer("Dense", units=2, name="_a.b>c-1"), input_shape=(3,)))
     assert built.layers[-1].name == "_a.b>c-1"
+
+
+def test_what_is_only_described_is_not_drawn_with_the_next_model():
+    """Keras draws the variables that it has postponed when it builds another model; these would take 4 TB."""
+    described = describe_architecture(keras_3(layer("Dense", units=10**12)))
+    assert max(described.weights[0].shape) == 10**12
+
+    class Twice(keras.Layer):
+        def call(self, x):
+            return 2 * x
+
+    assert Twice()(keras.Input((3,))).shape == (None, 3)
