@@ -31,6 +31,7 @@ TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 
 @pytest.fixture(scope="module")
 def bench(db):
+    db.rows("INSERT INTO madlib_mop.setting VALUES ('trainer_idle_s', '0')")  # runs take as long as the undisturbed one
     undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
     db.found_at_work = []
     yield db
