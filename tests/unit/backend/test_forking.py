@@ -131,9 +131,10 @@ def test_a_child_and_its_connection_can_end_at_once(start, tmp_path):
     """The fork server hears of both together when it was busy, and goes on."""
     server = start()
     with child_of(server, tmp_path / "signal") as (child, answer):
+        pid = child.pid  # which comes from the fork server, after the child's first answer perhaps
         os.kill(answer["parent"], signal.SIGSTOP)
-        os.kill(child.pid, signal.SIGKILL)
-        ended(child.pid)
+        os.kill(pid, signal.SIGKILL)
+        ended(pid)
         child._process._control.shutdown(socket.SHUT_RDWR)
         os.kill(answer["parent"], signal.SIGCONT)
     with child_of(server, tmp_path / "signal") as (_, again):
