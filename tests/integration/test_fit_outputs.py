@@ -279,6 +279,23 @@ def test_resuming_a_finished_run_says_so_and_writes_its_tables_only_where_they_a
     assert (weights(bench, "out"), bench.rows("SELECT * FROM out_info ORDER BY 1")) == before
 
 
+@pytest.mark.slow
+def test_a_run_that_was_planned_with_small_parts_has_the_same_states(bench):
+    """As the setting state_part_bytes of version 1.0.0 did; the first state is in parts of the usual size."""
+    small = "UPDATE madlib_mop.run SET plan = jsonb_set(plan, '{trainer,part_bytes}', '4096') WHERE run_id = %s"
+    select(bench, "mst_parts", [(1, ADAM, "batch_size=16, epochs=1")])
+    for table in ("whole_parts", "small_parts"):
+        run_id = fit(bench, table, "mst_parts", 1, seed=8, schedule="rotation").run_id
+        bench.rows("SELECT madlib_mop.extend(%s, 2)", [run_id])
+        if table == "small_parts":
+            bench.rows(small, [run_id])
+        bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert weights(bench, "small_parts") == weights(bench, "whole_parts")
+    parts = "SELECT count(*), max(part) + 1, max(length(data)) FROM madlib_mop.model_state WHERE run_id = %s"
+    ((n_parts, last, longest),) = bench.rows(parts, [run_id])
+    assert n_parts == last > 3 and longest <= 4096
+
+
 def test_every_metric_has_its_evaluations(bench):
     """One for each shard with rows; the average of their losses, weighted by rows, is the recorded loss."""
     run_id = bench.run.run_id

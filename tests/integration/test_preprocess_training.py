@@ -93,6 +93,18 @@ def test_rows_are_divided_as_documented(caller, n_segments, buffer_size, expecte
     assert [len(buffer.tensors["y"]) for buffer in buffers] == [n for _, n in expected]
 
 
+def test_buffers_have_eight_megabytes_by_default(caller):
+    """All columns count: 8 rows of x alone would fit."""
+    caller.rows(
+        "CREATE TABLE megabytes AS SELECT array_fill(i::real, ARRAY[1 << 18]) AS x, i % 2 AS y"
+        " FROM generate_series(1, 16) i"
+    )
+    caller.segments(1)
+    buffers = caller.buffers(caller.train("megabytes", "megabytes_packed"), "x", "y")
+    caller.segments(2)
+    assert [len(buffer.tensors["x"]) for buffer in buffers] == [6, 6, 4]
+
+
 def test_every_row_is_packed_once_with_its_own_label(caller):
     caller.train("seventeen", "once", buffer_size=4)
     x, y = caller.tensor("once", "x"), caller.tensor("once", "y")

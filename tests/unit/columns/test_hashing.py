@@ -164,10 +164,11 @@ def test_one_bit_of_a_value_changes_half_of_the_bits():
         flipped.append(bytes(row))
         row[bit // 8] ^= 1 << bit % 8
     of_numbers = np.array([1.0, *(np.int64(4607182418800017408 ^ 1 << bit).view(float) for bit in range(51))])
-    for found in (hashes([files(flipped)]), hashes([plain(of_numbers)])):
+    # of a number there are 51 bits, of a file 664
+    for found, of_all, of_one in ((hashes([files(flipped)]), 0.01, 0.12), (hashes([plain(of_numbers)]), 0.02, 0.25)):
         changed = np.unpackbits((found[1:] ^ found[0]).view(np.uint8), axis=1)
-        assert abs(changed.mean() - 0.5) < 0.02
-        assert np.abs(changed.mean(axis=0) - 0.5).max() < 0.25
+        assert abs(changed.mean() - 0.5) < of_all
+        assert np.abs(changed.mean(axis=0) - 0.5).max() < of_one
 
 
 def test_a_mixed_key_is_different_for_each_key_and_the_same_for_ever():

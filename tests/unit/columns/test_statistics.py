@@ -311,6 +311,12 @@ def test_a_sample_counts_all_values_while_they_are_few():
     assert sample.examples() == sorted(sorted(range(1100), key=hashes.__getitem__)[:5])
 
 
+def test_a_text_has_the_same_hash_for_ever():
+    """It chooses the examples, and counts distinct texts beyond the cap."""
+    assert len(np.unique(counting._hashes_of([b"%d" % number for number in range(10_000)]))) == 10_000
+    assert counting._hashes_of([b"", b"a"]).tolist() == mixed(np.array([0, 0xE8B7BE43 | 1 << 32])).tolist()
+
+
 @given(st.lists(st.integers(0, 60), max_size=80), st.integers(0, 80))
 def test_values_that_occur_several_times_are_one_in_a_sample(values, cut):
     def sample_of(*parts):

@@ -1,6 +1,8 @@
-"""The NOTICEs of a run name the same best model as view `leaderboard`."""
+"""The NOTICEs of a run name the same best model as view `leaderboard`; the time of a run is without its pauses."""
 
 import math
+import time
+from unittest import mock
 
 import pytest
 
@@ -64,3 +66,18 @@ def test_the_best_model_is_that_of_the_leaderboard(figures, best):
 def test_a_model_that_failed_is_not_the_best():
     figures = {1: ("accuracy", 0.9, 0.1), 2: ("accuracy", 0.8, 0.5)}
     assert "best training accuracy 0.8000 (mst_key 2)" in reported(figures, failed=[1])
+
+
+def test_pauses_do_not_count():
+    """These seconds are the times of metrics, and the budgets of searches and runs end by them."""
+    with mock.patch.object(time, "monotonic") as clock:
+        clock.return_value = 5.0
+        progress = ProgressReporter(Caller(), a_run(a_plan(), training_s=100.0), [])
+        clock.return_value = 8.0
+        assert (progress.elapsed_s, progress.spent_s) == (103.0, 3.0)
+        progress.pause()
+        clock.return_value = 500.0
+        assert (progress.elapsed_s, progress.spent_s) == (103.0, 3.0)
+        progress.resume()
+        clock.return_value = 501.0
+        assert (progress.elapsed_s, progress.spent_s) == (104.0, 4.0)

@@ -1,11 +1,14 @@
 """All rows of a table as typed columns: the same in memory and with a file."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.raw import Blobs, Levels, Moments, Numbers, Vectors, dictionary_of
+from madlib_mop.driver.columns import spool as spooling
 from madlib_mop.driver.columns.spool import Spool
 from madlib_mop.errors import OutOfResources
 
@@ -49,6 +52,24 @@ def test_rows_come_back_as_they_were(in_memory_bytes):
     assert vectors.values.shape == (61, 2) and not vectors.values[:10].any() and vectors.missing[:10].all()
     assert np.array_equal(vectors.values[10:], np.concatenate([b[3].values for b in whole[1:]]))
     assert list(blobs.values) == [value for b in whole for value in b[4].values]
+
+
+def test_no_more_is_held_than_the_limit_and_a_batch(monkeypatch):
+    """The other rows are in the file, also when all of them are asked for."""
+    monkeypatch.setattr(spooling, "_COPY_BYTES", 1 << 16)
+    n_batches, n_rows = 200, 100
+    spool = Spool(in_memory_bytes=1 << 20)
+    tracemalloc.start()
+    try:
+        for number in range(n_batches):
+            values = np.full((n_rows, 256), number, np.float32)
+            spool.add([Vectors(values, np.zeros(n_rows, bool), "v")])
+        (vectors,) = spool.columns()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 << 20 < vectors.values.nbytes // 8
+    assert np.array_equal(vectors.values[::n_rows, 0], np.arange(n_batches))
 
 
 def test_a_file_takes_no_more_than_the_caller_may_use():
