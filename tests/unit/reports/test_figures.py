@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 import vl_convert
 
-from madlib_mop.catalog.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
+from madlib_mop.catalog.facts.curves import Band
+from madlib_mop.catalog.facts.models import Lineage
+from madlib_mop.catalog.facts.run import Counts
+from madlib_mop.catalog.facts.schedule import BusyBin, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts, some_findings

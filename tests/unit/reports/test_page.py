@@ -10,8 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
-from madlib_mop.catalog.facts.reading.whole import depends_on_timing
+from madlib_mop.catalog.facts.data import ClassCount, OutputFacts
+from madlib_mop.catalog.facts.history import CommandFacts
+from madlib_mop.catalog.facts.models import FailureGroup
+from madlib_mop.catalog.facts.run import depends_on_timing
 from madlib_mop.dash import reporting
 from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page
