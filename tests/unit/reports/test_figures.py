@@ -45,6 +45,8 @@ def test_a_figure_has_words_and_a_table_beside_it(figures, key):
 
 @pytest.mark.parametrize("key", sorted(KEYS))
 def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
+    if figures[key].spec is None:
+        return  # a table
     document = json.loads(figures[key].spec)
     assert document["datasets"] and all(document["datasets"].values())
     text = json.dumps({name: value for name, value in document.items() if name not in ("datasets", "$schema")})
@@ -155,7 +157,7 @@ def test_a_hostile_value_is_data_in_every_figure(text):
         for key in range(1, 13)
     )
     for figure in figures_of(some_facts(sample=models)):
-        document = json.loads(figure.spec)
+        document = json.loads(figure.spec or "{}")
         for name in ("transform", "params"):
             assert text not in json.dumps(document.get(name, ""), ensure_ascii=False)
 
