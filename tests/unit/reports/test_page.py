@@ -14,6 +14,7 @@ from madlib_mop.catalog.facts.data import ClassCount, OutputFacts
 from madlib_mop.catalog.facts.history import CommandFacts
 from madlib_mop.catalog.facts.models import FailureGroup
 from madlib_mop.catalog.facts.run import depends_on_timing
+from madlib_mop.catalog.facts.schedule import Schedule
 from madlib_mop.dash import reporting
 from madlib_mop.dash.parts import Pages
 from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
@@ -99,10 +100,10 @@ def test_every_section_is_there_and_linked(read):
 def test_a_section_without_content_is_left_out():
     bare = some_facts(
         n_models=1, curves=(), search=(), commands=(), policy=None, lineage=(), failures=(), sample=(),
-        findings=(),
+        findings=(), timeline=Schedule(),
     )
     sections = {s["id"] for s in Read(page(bare)).of("section")}
-    assert sections == {"leaderboard", "schedule", "data", "repeat"}
+    assert sections == {"leaderboard", "data", "repeat"}
 
 
 def test_a_run_without_models_has_a_page():
