@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 from breakdown import EVALUATING, TRAINING
 
-from madlib_mop.catalog.facts import SegmentLoad
+from madlib_mop.catalog.facts.schedule import SegmentLoad
 from madlib_mop.reports.figures import Figure
 from madlib_mop.reports.figures.drawing import COLOURS, INK, QUIET, data, labelled_bars, spec
 from madlib_mop.reports.figures.figure import table

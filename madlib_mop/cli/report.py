@@ -36,7 +36,7 @@ def report(
     registered model, it is the run that trained the version.
     """
     from madlib_mop.catalog.facts.reader import login
-    from madlib_mop.catalog.facts.reading.registered import run_of
+    from madlib_mop.catalog.facts.registered import run_of
 
     if output not in (None, "-"):
         check_writable(Path(output))

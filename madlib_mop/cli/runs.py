@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from madlib_mop.calls import find_function
-from madlib_mop.catalog.facts.reading.now import read_runs, read_times_left
+from madlib_mop.catalog.facts.now import read_runs, read_times_left
 from madlib_mop.catalog.live.words import clean, duration
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for

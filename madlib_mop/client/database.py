@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mop_backend.registered_names import is_registered, with_newest
 from sqlalchemy import Engine
 
-from madlib_mop.catalog.facts.now import RunLine
-from madlib_mop.catalog.facts.reading.now import read_runs
+from madlib_mop.catalog.facts.now import RunLine, read_runs
 from madlib_mop.catalog.names import Identifier
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.sessions import ClientSessions, check_settings, make_engine

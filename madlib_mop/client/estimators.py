@@ -15,7 +15,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from madlib_mop.catalog.facts.reading.now import read_runs
+from madlib_mop.catalog.facts.now import read_runs
 from madlib_mop.catalog.names import MAX_NAME_BYTES, SYSTEM_COLUMNS
 from madlib_mop.client.database import ENVIRONMENT, Database, connect
 from madlib_mop.client.models import Model

@@ -8,9 +8,8 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madlib_mop.catalog.facts.now import RunNow, RunStatus
-from madlib_mop.catalog.facts.reading.now import read_status, read_trained
-from madlib_mop.catalog.facts.reading.tables import LEADERBOARD, METRICS, PARETO, VISITS
+from madlib_mop.catalog.facts.now import RunNow, RunStatus, read_status, read_trained
+from madlib_mop.catalog.facts.tables import LEADERBOARD, METRICS, PARETO, VISITS
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.client.calling.errors import bad_input, noted
 from madlib_mop.client.calling.statements import Statement, call_of, whole_number

@@ -1,8 +1,7 @@
 """Reads a run again and again, whenever its driver tells of a change, and finds its output table; called by `runs`."""
 
-from madlib_mop.catalog.facts.now import RunNow
-from madlib_mop.catalog.facts.reading.now import read_now
-from madlib_mop.catalog.facts.reading.outputs import RunOutput, read_output
+from madlib_mop.catalog.facts.now import RunNow, read_now
+from madlib_mop.catalog.facts.outputs import RunOutput, read_output
 from madlib_mop.catalog.live.following import RunFollower, wait_for_output
 from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.calling.sessions import ClientSessions, rows_of

@@ -15,7 +15,7 @@ import psycopg
 from anyio import to_thread
 from psycopg.pq import PGnotify
 
-from madlib_mop.catalog.facts.reading.shared import Fetch
+from madlib_mop.catalog.facts.shared import Fetch
 from madlib_mop.catalog.live.following import RUNS_CHANNEL, run_of
 from madlib_mop.dash.commands import Command
 from madlib_mop.dash.logins import check_rights, log_in

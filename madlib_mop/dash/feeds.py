@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.catalog.facts.reading.shared import Fetch
+from madlib_mop.catalog.facts.shared import Fetch
 from madlib_mop.catalog.live.following import ReadingPace
 from madlib_mop.dash.accounts import Account
 from madlib_mop.errors import MopError, NotReady

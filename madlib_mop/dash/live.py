@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs, read_status
-from madlib_mop.catalog.facts.reading.shared import Fetch
+from madlib_mop.catalog.facts.now import count_runs, read_jobs, read_now, read_runs, read_status
+from madlib_mop.catalog.facts.shared import Fetch
 from madlib_mop.dash.accounts import Account, Connection
 from madlib_mop.dash.feeds import PAGE, Feed, Look, Seen, Viewer
 from madlib_mop.dash.pages import RUNS_PAGE

@@ -8,9 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from madlib_mop.catalog.facts.reading.findings import has_registry
-from madlib_mop.catalog.facts.reading.now import count_runs, read_jobs, read_now, read_runs
-from madlib_mop.catalog.facts.reading.shared import Fetch
+from madlib_mop.catalog.facts.findings import has_registry
+from madlib_mop.catalog.facts.now import count_runs, read_jobs, read_now, read_runs
+from madlib_mop.catalog.facts.shared import Fetch
 from madlib_mop.dash.feeds import PAGE
 from madlib_mop.dash.logins import FAILED, MAX_ROLE_BYTES, TOO_MANY, LoginFailed, TooManyLogins
 from madlib_mop.dash.reporting import section_titles

@@ -14,9 +14,8 @@ from typing import Any
 
 import psycopg
 
-from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.whole import read_run
+from madlib_mop.catalog.facts.run import RunFacts, read_run
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.errors import NotReady
 from madlib_mop.reports.figures import SECTIONS

@@ -4,7 +4,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from madlib_mop.catalog.facts.reading.now import read_status
+from madlib_mop.catalog.facts.now import read_status
 from madlib_mop.dash.accounts import RoleHasLeft
 from madlib_mop.dash.commands import NAMES, command_of
 from madlib_mop.dash.site import Site, check_token, form_of, run_id_of

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts.run import FUNCTIONS, KINDS
+from madlib_mop.catalog.facts.head import FUNCTIONS, KINDS
 from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts import Architecture, ModelFacts, RunFacts
+from madlib_mop.catalog.facts.models import Architecture, ModelFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import duration, number
 from madlib_mop.reports.formats import size
 from madlib_mop.reports.named import named_parameters

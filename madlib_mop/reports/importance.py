@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from madlib_mop.catalog.facts import ModelFacts, RunFacts, Value
+from madlib_mop.catalog.facts.models import ModelFacts, Value
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.reports.named import named_parameters
 
 if TYPE_CHECKING:  # its import takes longer than most reports

@@ -1,6 +1,6 @@
 """Hyper-parameters of a model as a report names and shows them; called by figures and pages."""
 
-from madlib_mop.catalog.facts import HyperParameters, ModelFacts, Value
+from madlib_mop.catalog.facts.models import HyperParameters, ModelFacts, Value
 
 _MAX_LENGTH = 60
 

@@ -15,11 +15,11 @@ import jinja2
 from markupsafe import Markup
 
 import madlib_mop
-from madlib_mop.catalog.facts import OutputFacts, RunFacts
+from madlib_mop.catalog.facts.data import OutputFacts
+from madlib_mop.catalog.facts.head import KINDS
 from madlib_mop.catalog.facts.models import best_model
-from madlib_mop.catalog.facts.reading.shared import FactsReader
-from madlib_mop.catalog.facts.reading.whole import read_run
-from madlib_mop.catalog.facts.run import KINDS
+from madlib_mop.catalog.facts.run import RunFacts, read_run
+from madlib_mop.catalog.facts.shared import FactsReader
 from madlib_mop.catalog.live import words
 from madlib_mop.reports import formats
 from madlib_mop.reports.assets import vega_bundle

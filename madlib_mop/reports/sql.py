@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 
 from madlib_mop.calls import FUNCTIONS, Argument
-from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.names import Relation
 
 _AGAIN = "_again"

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from madlib_mop.catalog.facts.models import ModelFacts, in_order
+from madlib_mop.catalog.facts.outputs import read_output
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.outputs import read_output
 from madlib_mop.catalog.facts.tracked import TrackedRun
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.names import Relation

@@ -5,12 +5,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.curves import MetricPoint
+from madlib_mop.catalog.facts.models import ModelFacts, read_all_models
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.models import read_all_models
-from madlib_mop.catalog.facts.reading.tracked import read_points, read_tracked
-from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
+from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState, read_points, read_tracked
 from madlib_mop.catalog.live.following import RunFollower, RunListener, wait_for_output
 from madlib_mop.catalog.live.words import state_of
 from madlib_mop.catalog.rows.states import RunState

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.models import ModelFacts, best_model
 from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.errors import InvalidParameter, MopError

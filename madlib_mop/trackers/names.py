@@ -6,7 +6,7 @@ Names and reasons come from other roles: they are data, whatever characters they
 import hashlib
 import re
 
-from madlib_mop.catalog.facts.training import MetricPoint
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.live.words import clean
 
 _NO_KEY = re.compile(r"[^A-Za-z0-9_. -]")

@@ -24,9 +24,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.models import ModelFacts, Value
 from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean, state_of
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InvalidParameter, MopError

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.models import ModelFacts
 from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.live.words import clean
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter

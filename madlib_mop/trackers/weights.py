@@ -13,7 +13,7 @@ import numpy.typing as npt
 import psycopg
 
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.shared import EPOCH_OF_WEIGHTS
+from madlib_mop.catalog.facts.shared import EPOCH_OF_WEIGHTS
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, decode_state
 
 _EPOCH = f"""

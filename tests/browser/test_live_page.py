@@ -1,16 +1,19 @@
 """The live page in Chromium: a run is watched while it trains, and steered by its buttons."""
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from madlib_mop.dash import live
+from madlib_mop.dash.reporting import Drawing
+from madlib_mop.reports.figures import Figure, figures_of
 from tests.conftest import PASSWORD
 from tests.helpers.dash import serving
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
-from tests.helpers.reports import record_findings, some_findings
+from tests.helpers.reports import record_findings, some_facts, some_findings
 from tests.helpers.steering import GATES, N_SEGMENTS, Steered
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
@@ -140,6 +143,45 @@ def test_figures_of_a_registered_model_are_shown_or_the_call_that_records_them(b
         covered = [one for one in browser.covered_texts() if not one.startswith("figure-gantt")]  # of an invented run
         assert browser.run(WIDE) and covered == [] and browser.messages() == []
         keep_picture(browser, f"registered_{colours}_{width}")
+
+
+TABLE = Figure("slow", "Slow", "What it is.", "One.", None, ("visit", "s"), (("first", 1.5), ("next", 1.0)), 9)
+
+
+def test_a_table_without_a_chart_is_open_and_follows_the_run(browser, dash, lab, monkeypatch):
+    """Its rows are replaced, not its place, so a reader can scroll; without a chart, nothing of Vega is loaded."""
+    shown = [TABLE]
+
+    async def draw(_, facts):
+        return [{**asdict(one), "id": f"figure-{one.key}", "section": "schedule", "axis": None} for one in shown]
+
+    monkeypatch.setattr(Drawing, "draw", draw)
+    monkeypatch.setattr(live, "_MIN_AGE_S", 0.0)
+    monkeypatch.setattr(live, "_AGE_FACTOR", 0)
+    run_id = invent_run(lab, state="running")
+    for colours, width in (("light", 1280), ("dark", 390)):
+        show_run(browser, dash, run_id, colours=colours, width=width)
+        assert "first" in text(browser, "#figure-slow .numbers") and browser.run(WIDE)
+        assert text(browser, "#figure-slow .note") == "The first 2 of 9 rows."
+        assert not [address for address in browser.requests() if "vega" in address] and browser.messages() == []
+        assert [found for found in browser.violations() if found.startswith(("serious", "critical"))] == []
+        keep_picture(browser, f"table_{colours}_{width}")
+    browser.run("document.querySelector('#figure-slow .scroll').dataset.same = 'yes'")
+    shown[0] = replace(TABLE, rows=(("later", 2.5),), n_rows=1)
+    visit(lab, run_id, 1)
+    browser.wait(lambda: "later" in text(browser, "#figure-slow .numbers"), "the new row")
+    assert "first" not in text(browser, "#figure-slow") and text(browser, "#figure-slow .note") == ""
+    assert browser.run("return document.querySelector('#figure-slow .scroll').dataset.same") == "yes"
+    shown[0] = replace(next(figures_of(some_facts())), key="slow")
+    visit(lab, run_id, 2)
+    browser.wait(lambda: browser.run("return !!document.querySelector('#figure-slow .chart svg')"), "the chart")
+    assert not browser.run("return !!document.querySelector('#figure-slow .numbers')") and browser.messages() == []
+
+
+def visit(db, run_id: int, mst_key: int) -> None:
+    """Change the visits of a run, and tell live pages of it, which then ask for its figures."""
+    db.rows("UPDATE madlib_mop.model SET position = position - 1 WHERE run_id = %s AND mst_key = %s", [run_id, mst_key])
+    db.rows("SELECT pg_notify('madlib_mop_runs', %s)", [str(run_id)])
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.reports import REASON, many_findings, record_findings, record_large_run, train_hostile_run
+from madlib_mop.reports.figures import SECTIONS, Figure, Section
+from madlib_mop.reports.page import page
+from tests.helpers.reports import (
+    REASON,
+    many_findings,
+    record_findings,
+    record_large_run,
+    some_facts,
+    train_hostile_run,
+)
 from tests.helpers.security.attacks import user
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -55,6 +64,23 @@ def test_figures_of_a_registered_model_are_drawn_and_readable(browser, db, repor
     assert browser.messages() == []
     wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert browser.run(wide), "the page itself does not scroll sideways"
+    assert [found for found in browser.violations() if found.startswith(("serious", "critical"))] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_table_without_a_chart_is_open_and_accessible(browser, tmp_path, monkeypatch, width):
+    rows = tuple((f"visit {number}", number) for number in range(100))
+    table = Figure("slow", "Slow", "What it is.", "100 visits.", None, ("visit", "seconds"), rows, 300)
+    monkeypatch.setitem(SECTIONS, "slow", Section("Slow visits", lambda facts: [table]))
+    path = tmp_path / "table.html"
+    path.write_text(page(some_facts()), encoding="utf-8")
+    browser.open(path, width=width)
+    shown, height = browser.run("""const region = document.querySelector("#figure-slow [role=region]");
+        return [region.innerText, region.getBoundingClientRect().height]""")
+    assert "visit 0" in shown and "visit 99" in shown and 300 < height < 1000, "it is open, and scrolls in its place"
+    assert "The first 100 of 300 rows." in browser.run("return document.getElementById('slow').innerText")
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert browser.run(wide) and browser.messages() == []
     assert [found for found in browser.violations() if found.startswith(("serious", "critical"))] == []
 
 

@@ -4,26 +4,8 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from madlib_mop.catalog.facts import (
-    Architecture,
-    Bar,
-    CallFacts,
-    ClassCount,
-    CommandFacts,
-    Counts,
-    DataFacts,
-    FailureGroup,
-    Lineage,
-    MetricPoint,
-    ModelFacts,
-    OutputFacts,
-    RunFacts,
-    Schedule,
-    SearchEventFacts,
-    SegmentFacts,
-    SegmentLoad,
-    TimeSpent,
-)
+from madlib_mop.catalog.facts.curves import MetricPoint
+from madlib_mop.catalog.facts.data import ClassCount, DataFacts, OutputFacts
 from madlib_mop.catalog.facts.findings import (
     ClassCurve,
     ColumnImportance,
@@ -38,7 +20,11 @@ from madlib_mop.catalog.facts.findings import (
     ReliabilityBin,
     VersionFindings,
 )
-from madlib_mop.catalog.facts.now import RunStatus
+from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
+from madlib_mop.catalog.facts.models import Architecture, FailureGroup, Lineage, ModelFacts
+from madlib_mop.catalog.facts.now import RunStatus, SegmentFacts
+from madlib_mop.catalog.facts.run import CallFacts, Counts, RunFacts
+from madlib_mop.catalog.facts.schedule import Bar, Schedule, SegmentLoad, TimeSpent
 from madlib_mop.columns.preprocessors.canonical import plain
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary

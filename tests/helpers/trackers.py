@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.models import ModelFacts
 from madlib_mop.catalog.facts.tracked import TrackedRun, TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.catalog.names import Relation
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.exports.formats import CARD, SIGNATURE, archive

@@ -6,12 +6,11 @@ from dataclasses import fields
 import psycopg
 import pytest
 
-from madlib_mop.catalog.facts import ModelLine
+from madlib_mop.catalog.facts.models import ModelLine, read_all_models
+from madlib_mop.catalog.facts.now import read_models, read_runs, read_segments, read_status
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.models import read_all_models
-from madlib_mop.catalog.facts.reading.now import read_models, read_runs, read_segments, read_status
-from madlib_mop.catalog.facts.reading.tracked import read_tracked
-from madlib_mop.catalog.facts.reading.whole import read_run
+from madlib_mop.catalog.facts.run import read_run
+from madlib_mop.catalog.facts.tracked import read_tracked
 from tests.helpers.commands import run
 from tests.helpers.invented import invent_run
 

@@ -3,7 +3,7 @@
 import psycopg2
 import pytest
 
-from madlib_mop.catalog.facts.reading.now import read_status
+from madlib_mop.catalog.facts.now import read_status
 from tests.helpers.commands import run as run_command
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, newest_run, visits, wait_for
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations

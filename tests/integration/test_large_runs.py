@@ -5,10 +5,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from madlib_mop.catalog.facts.curves import MAX_POINTS, read_curves
+from madlib_mop.catalog.facts.history import MAX_DECISIONS, read_search
+from madlib_mop.catalog.facts.now import read_runs, read_status
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.curves import MAX_POINTS, read_curves
-from madlib_mop.catalog.facts.reading.history import MAX_DECISIONS, read_search
-from madlib_mop.catalog.facts.reading.now import read_runs, read_status
 from tests.helpers.reports import record_large_run
 
 N_MODELS, N_EPOCHS, N_SEGMENTS = 50, 60, 3

@@ -5,10 +5,10 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
+from madlib_mop.catalog.facts.now import read_status
 from madlib_mop.catalog.facts.reader import one_snapshot
-from madlib_mop.catalog.facts.reading.now import read_status
-from madlib_mop.catalog.facts.reading.tracked import read_tracked
-from madlib_mop.catalog.facts.reading.whole import read_run
+from madlib_mop.catalog.facts.run import read_run
+from madlib_mop.catalog.facts.tracked import read_tracked
 from madlib_mop.catalog.rows.states import LOCK_CLASS
 from madlib_mop.reports.page import page
 from tests.helpers.commands import run

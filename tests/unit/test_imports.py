@@ -269,6 +269,15 @@ def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
+def test_facts_of_runs_do_not_load_sqlalchemy():
+    """Commands of drivers and of the command line read them on sessions of their own."""
+    names = sorted(name for name in modules() if name.startswith("madlib_mop.catalog.facts"))
+    assert len(names) > 10
+    code = f"import sys; import {', '.join(names)}; sys.exit('sqlalchemy' in sys.modules)"
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
+
+
 def test_a_command_that_needs_no_numbers_does_not_load_numpy():
     """The import takes 0.1 s, with that of the preprocessors: a quarter of the time of a short command."""
     code = (

@@ -1,4 +1,4 @@
-"""An architecture in words, from its JSON; called by `reading`. It reads the JSON as data and builds nothing."""
+"""An architecture in words, from its JSON, which is read as data: nothing is built. Called by `models` and exports."""
 
 from typing import Any
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from madlib_mop.catalog.facts.reading.now import lost_runs
+from madlib_mop.catalog.facts.now import lost_runs
 from madlib_mop.catalog.sessions.dsn import check_dsn
 from madlib_mop.errors import NAME_THE_SERVER, MopError, cannot_log_in, connection_lost, read_server_error
 
@@ -52,7 +52,7 @@ class SessionReader:
 
 
 class ConnectionReader:
-    """Reads on a connection of psycopg 3, which `reading` opens or a web page has; ``lost`` as `shared.FactsReader`."""
+    """Reads on a connection of psycopg 3, which `login` opens or a web page has; ``lost`` as `shared.FactsReader`."""
 
     def __init__(self, connection: psycopg.Connection[Any], lost: Collection[int] = ()):
         self._connection = connection

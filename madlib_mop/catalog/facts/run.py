@@ -1,22 +1,30 @@
-"""One run, and all facts of it; made by `reading`. Times of day are seconds since 1970."""
+"""All facts of a run: the row of the run is read first, then its parts. Times of day are seconds since 1970."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from madlib_mop.catalog.facts.data import DataFacts
-from madlib_mop.catalog.facts.findings import VersionFindings
-from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
-from madlib_mop.catalog.facts.models import LOSS, Architecture, FailureGroup, Lineage, ModelFacts
-from madlib_mop.catalog.facts.now import RunStatus
-from madlib_mop.catalog.facts.training import Band, MetricPoint, Schedule
-from madlib_mop.catalog.rows.states import ENDED
-
-#: How a run trains, and the SQL function that begins it, by its kind.
-KINDS = {"fit_multiple_model": "model hopping", "fit": "model averaging", "automl": "search", "replay": "replay"}
-FUNCTIONS = {
-    "fit_multiple_model": "madlib_keras_fit_multiple_model", "fit": "madlib_keras_fit",
-    "automl": "madlib_keras_automl", "replay": "replay",
-}  # fmt: skip
+from madlib_mop.catalog.facts.curves import MAX_MODELS, Band, MetricPoint, read_bands, read_curves
+from madlib_mop.catalog.facts.data import DataFacts, read_data
+from madlib_mop.catalog.facts.findings import VersionFindings, has_registry, read_findings
+from madlib_mop.catalog.facts.head import FUNCTIONS, RunHead, head_of, read_head
+from madlib_mop.catalog.facts.history import MAX_COMMANDS, CommandFacts, SearchEventFacts, read_commands, read_search
+from madlib_mop.catalog.facts.models import (
+    Architecture,
+    FailureGroup,
+    Lineage,
+    ModelFacts,
+    read_architectures,
+    read_failures,
+    read_lineage,
+    read_models,
+)
+from madlib_mop.catalog.facts.now import DATA_SETS, RunStatus, read_segments, read_status
+from madlib_mop.catalog.facts.schedule import Schedule, read_schedule
+from madlib_mop.catalog.facts.shared import FactsReader
+from madlib_mop.errors import not_your_run
+from madlib_mop.schedule import SCHEDULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,80 +54,6 @@ class CallFacts:
     function: str | None
     arguments: Mapping[str, object]
     tables: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunHead:
-    """One run, without what it consists of.
-
-    Attributes
-    ----------
-    run_id : int
-    kind : str
-        ``fit_multiple_model``, ``fit``, ``automl`` or ``replay``.
-    state : str
-    state_detail : str or None
-    paused_by : str or None
-    waits : bool
-        Whether it waits for its turn to train.
-    is_lost : bool
-        Whether its state is one of a run at work, but its session has ended and nothing continues it.
-    owner, viewer, database : str
-    may_own : bool
-        Whether the viewer is a member of the role that owns the run, and so may read training states.
-    name, description : str or None
-        Arguments of the call.
-    source_table, model_output_table : str
-    validation_table, model_selection_table, model_arch_table : str or None
-    num_iterations, seed, n_segments : int
-    schedule : str
-    versions : dict of str to str
-        Of the libraries, by name.
-    created_at : float
-        Start of the run.
-    ended_at : float or None
-    metric_name : str or None
-        The metric that the models are ranked by; None: the loss.
-    higher_is_better : bool
-    """
-
-    run_id: int
-    kind: str
-    state: str
-    state_detail: str | None
-    owner: str
-    viewer: str
-    database: str
-    paused_by: str | None = None
-    waits: bool = False
-    is_lost: bool = False
-    may_own: bool = False
-    name: str | None = None
-    description: str | None = None
-    source_table: str
-    validation_table: str | None
-    model_output_table: str
-    model_selection_table: str | None
-    model_arch_table: str | None
-    num_iterations: int
-    seed: int
-    n_segments: int
-    schedule: str
-    versions: Mapping[str, str]
-    created_at: float
-    ended_at: float | None
-    metric_name: str | None = None
-    higher_is_better: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether no process trains it; `resume` can continue it unless it is finished."""
-        return self.state in ENDED or self.is_lost
-
-    @property
-    def score_name(self) -> str:
-        """What the models are ranked by."""
-        return self.metric_name or LOSS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +133,63 @@ class RunFacts(RunHead):
     def of_columns(self) -> VersionFindings | None:
         """The newest registered model with the importance of its columns."""
         return next((one for one in self.findings if one.findings.importances), None)
+
+
+def read_run(reader: FactsReader, run_id: int) -> RunFacts:
+    """Return the facts of a run.
+
+    Raises
+    ------
+    InvalidParameter
+        If the viewer may see no run of this number.
+    """
+    row = read_head(reader, run_id)
+    status = read_status(reader.fetch, run_id, reader.lost) if row is not None else None
+    if row is None or status is None:
+        raise not_your_run(run_id)
+    head, n_models = head_of(row), status.n_models
+    models, sample = read_models(reader, run_id, n_models)
+    commands, n_commands = read_commands(reader.fetch, run_id, MAX_COMMANDS)
+    search, n_decisions, n_results = read_search(reader, run_id)
+    lineage, n_lineage = read_lineage(reader, run_id)
+    return RunFacts(
+        **head,
+        **{name: row[name] for name in _AS_THEY_ARE},
+        call=CallFacts(FUNCTIONS.get(row["kind"]), json.loads(row["arguments"]), _names(row)),
+        status=status,
+        depends_on_timing=depends_on_timing(row["schedule"], n_models, row["n_segments"]),
+        counts=Counts(n_decisions, n_results, n_commands, n_lineage),
+        data=read_data(reader, run_id, read_segments(reader.fetch, status, DATA_SETS)),
+        architectures=read_architectures(reader, run_id),
+        models=models,
+        sample=sample,
+        curves=read_curves(reader, run_id, [m.mst_key for m in models]),
+        bands=read_bands(reader, run_id) if n_models > MAX_MODELS else (),
+        timeline=read_schedule(reader, run_id),
+        lineage=lineage,
+        failures=read_failures(reader, run_id),
+        commands=commands[::-1],
+        search=search,
+        findings=read_findings(reader, run_id),
+        has_registry=has_registry(reader.fetch),
+    )
+
+
+_AS_THEY_ARE = (
+    "n_threads", "warm_start", "parent_run_id", "read_at", "makespan_s", "lower_bound_s", "idle_share", "policy",
+)  # fmt: skip
+
+
+def depends_on_timing(schedule: str, n_models: int, n_segments: int) -> bool:
+    """Return whether the order of visits of a recorded run can depend on timing.
+
+    ``schedule`` is that of the record: of model averaging and of replays too, which have a fixed order.
+    """
+    return schedule in SCHEDULES and SCHEDULES[schedule].depends_on_timing(n_models, n_segments)
+
+
+def _names(run: dict[str, Any]) -> dict[str, str]:
+    """Return the names of the call's tables with their schemas, quoted, by the arguments that named them."""
+    qualified = json.loads(run["qualified"] or "{}")
+    names = {name: text for name, text in json.loads(run["names"]).items() if text}
+    return {**names, **qualified}

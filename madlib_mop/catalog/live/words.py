@@ -4,10 +4,9 @@ client and trackers."""
 import math
 from datetime import datetime
 
-from madlib_mop.catalog.facts.data import SegmentFacts
+from madlib_mop.catalog.facts.head import RunHead
 from madlib_mop.catalog.facts.models import ModelLine, best_model
-from madlib_mop.catalog.facts.now import RunNow, RunStatus
-from madlib_mop.catalog.facts.run import RunHead
+from madlib_mop.catalog.facts.now import RunNow, RunStatus, SegmentFacts
 from madlib_mop.catalog.rows.states import RunState
 
 

@@ -10,9 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import ModelLine
-from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.facts.now import RunNow, SegmentFacts
 from madlib_mop.catalog.live.words import clean, clock, newest_of, number, parameters_of, progress_of, state_of, task_of
 from madlib_mop.cli.watching.prompts import KEYS
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import psycopg2
 
-from madlib_mop.catalog.facts.now import RunNow
-from madlib_mop.catalog.facts.reading.now import read_now
+from madlib_mop.catalog.facts.now import RunNow, read_now
 from madlib_mop.catalog.live.following import RunFollower, RunListener
 from madlib_mop.cli.sessions import connect
 from madlib_mop.errors import MopError, connection_lost, no_run, read_server_error

@@ -157,7 +157,7 @@ async function loadFigures() {
     if (!response.ok) throw new Error(`status ${response.status}`);
     figuresTag = response.headers.get("ETag");
     const list = await response.json();
-    if (list.length) await loadVega();
+    if (list.some((figure) => figure.spec)) await loadVega();
     await showFigures(list);
   } catch (error) {
     if (!drawn.size) note(`The figures cannot be drawn: ${error.message}`);
@@ -188,18 +188,21 @@ async function showFigures(list) {
 function place(figure, section) {
   const fresh = rowOf(figure.html);
   const old = document.getElementById(fresh.id);
-  if (!old) {
+  const chart = fresh.querySelector(":scope > .chart");
+  const oldChart = old?.querySelector(":scope > .chart");
+  if (!old || !chart !== !oldChart) { // it is new, or a table became a chart
     fresh.dataset.axis = figure.axis ?? "";
     fresh.hidden = !isShown(figure);
-    section.append(fresh);
+    if (old) old.replaceWith(fresh);
+    else section.append(fresh);
     return;
   }
   const wasOpen = old.querySelector("details")?.open;
-  for (const part of ["h4", "p.muted", "p.finding", "details"]) {
+  for (const part of ["h4", "p.muted", "p.finding", ".numbers > .scroll", ".numbers > .note", "details"]) {
     const before = old.querySelector(`:scope > ${part}`), now = fresh.querySelector(`:scope > ${part}`);
     if (before && now && before.innerHTML !== now.innerHTML) before.replaceChildren(...now.childNodes);
   }
-  old.querySelector(".chart").setAttribute("aria-label", fresh.querySelector(".chart").getAttribute("aria-label"));
+  oldChart?.setAttribute("aria-label", chart.getAttribute("aria-label"));
   if (wasOpen) old.querySelector("details").open = true;
 }
 

@@ -142,7 +142,7 @@ def report(call: Call) -> str:
     """
     # The library of figures is large: it is imported for this command only, not by every driver.
     from madlib_mop.catalog.facts.reader import SessionReader
-    from madlib_mop.catalog.facts.reading.registered import run_of
+    from madlib_mop.catalog.facts.registered import run_of
     from madlib_mop.reports.page import report as report_of
 
     reader, run_id = SessionReader(call.session), call.arguments["run_id"]

@@ -5,7 +5,7 @@ It is found by the SHA-256 of the weights: a table of the same name may have bee
 
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts.reading.shared import EPOCH_OF_WEIGHTS
+from madlib_mop.catalog.facts.shared import EPOCH_OF_WEIGHTS
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.weights import damaged
 from madlib_mop.driver.inference.model import ModelLocation

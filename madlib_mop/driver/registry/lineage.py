@@ -6,7 +6,7 @@ The copy stays if the run is dropped.
 import json
 from typing import Any
 
-from madlib_mop.catalog.facts.reading.now import read_trained
+from madlib_mop.catalog.facts.now import read_trained
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.inference.trained_by import TrainedBy, find_run
 from madlib_mop.driver.session.caller import CallerSession

@@ -7,7 +7,7 @@ of the reader's choice, and whose numbers a table beside the figure repeats.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.reports.figures.columns import columns
 from madlib_mop.reports.figures.curves import curves
 from madlib_mop.reports.figures.figure import Figure

@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.facts.findings import DependencePoint, OutputImportance, PartialDependence
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.reports.figures.drawing import BAND, COLOURS, INK, data, spec
 from madlib_mop.reports.figures.figure import Figure, table

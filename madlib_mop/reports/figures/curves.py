@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import Band, MetricPoint, RunFacts
+from madlib_mop.catalog.facts.curves import Band, MetricPoint
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import BAND, COLOURS, N_COLOURED, QUIET, data, label, spec
 from madlib_mop.reports.figures.figure import Figure, table

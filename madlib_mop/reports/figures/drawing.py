@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.named import named_parameters
 

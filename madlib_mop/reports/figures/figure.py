@@ -1,4 +1,4 @@
-"""What a figure is: a Vega-Lite specification with its words and its numbers; every module here makes some."""
+"""What a figure is: a chart with its words and its numbers, or a table with its words; every module here makes some."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ class Figure:
         What it shows and how to read it, for everybody.
     summary : str
         What can be seen in it, for screen readers and in print: one or two sentences with numbers.
-    spec : str
-        Vega-Lite, JSON with its data; without colours of the background and the text, which the page sets.
+    spec : str or None
+        Vega-Lite, JSON with its data; without colours of the background and the text, which the page sets. None: the
+        figure is its table, which pages show open; that of a chart is folded.
     headings : tuple of str
         Of the table with the figure's numbers.
     rows : tuple of tuple of Cell
@@ -34,7 +35,7 @@ class Figure:
     title: str
     description: str
     summary: str
-    spec: str
+    spec: str | None
     headings: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     n_rows: int = 0

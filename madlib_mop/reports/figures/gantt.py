@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import SegmentLoad
+from madlib_mop.catalog.facts.schedule import SegmentLoad
 from madlib_mop.catalog.live.words import duration
 from madlib_mop.reports.figures.drawing import IDLE, Rows, data, spec
 from madlib_mop.reports.figures.figure import Cell, table

@@ -6,8 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import RunFacts
 from madlib_mop.catalog.facts.findings import Confusion, OutputFindings, Reliability, VersionFindings
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import clean, number
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, RAMP, data, readable_text, spec
 from madlib_mop.reports.figures.figure import Figure, table

@@ -5,7 +5,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import Lineage, RunFacts
+from madlib_mop.catalog.facts.models import Lineage
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import duration, number
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, spec
 from madlib_mop.reports.figures.figure import Figure, table

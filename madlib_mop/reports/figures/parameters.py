@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import altair as alt
 
-from madlib_mop.catalog.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import (
     COLOURS,

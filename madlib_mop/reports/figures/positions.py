@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts import Value
+from madlib_mop.catalog.facts.models import Value
 from madlib_mop.reports.figures.drawing import value_text
 from madlib_mop.reports.importance import is_logarithmic, is_numeric
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from madlib_mop.catalog.facts import RunFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import duration
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, labelled_bars, spec
 from madlib_mop.reports.figures.figure import Figure, table

@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from madlib_mop.catalog.facts import ModelFacts, RunFacts
+from madlib_mop.catalog.facts.models import ModelFacts
+from madlib_mop.catalog.facts.run import RunFacts
 from madlib_mop.catalog.live.words import number
 from madlib_mop.reports.figures.drawing import COLOURS, data, readable_text, score_colour, spec, value_text
 from madlib_mop.reports.figures.figure import Figure, table

@@ -10,9 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from madlib_mop.catalog.facts.data import SegmentFacts
 from madlib_mop.catalog.facts.models import best_model, in_order
-from madlib_mop.catalog.facts.now import RunNow
+from madlib_mop.catalog.facts.now import RunNow, SegmentFacts
 from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.live.words import best_of, state_of
 from madlib_mop.cli.watching.lines import changes

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 import vl_convert
 
-from madlib_mop.catalog.facts import Band, BusyBin, Counts, Lineage, Schedule, SegmentLoad
+from madlib_mop.catalog.facts.curves import Band
+from madlib_mop.catalog.facts.models import Lineage
+from madlib_mop.catalog.facts.run import Counts
+from madlib_mop.catalog.facts.schedule import BusyBin, Schedule, SegmentLoad
 from madlib_mop.reports.figures import figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts, some_findings
@@ -42,6 +45,8 @@ def test_a_figure_has_words_and_a_table_beside_it(figures, key):
 
 @pytest.mark.parametrize("key", sorted(KEYS))
 def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
+    if figures[key].spec is None:
+        return  # a table
     document = json.loads(figures[key].spec)
     assert document["datasets"] and all(document["datasets"].values())
     text = json.dumps({name: value for name, value in document.items() if name not in ("datasets", "$schema")})
@@ -152,7 +157,7 @@ def test_a_hostile_value_is_data_in_every_figure(text):
         for key in range(1, 13)
     )
     for figure in figures_of(some_facts(sample=models)):
-        document = json.loads(figure.spec)
+        document = json.loads(figure.spec or "{}")
         for name in ("transform", "params"):
             assert text not in json.dumps(document.get(name, ""), ensure_ascii=False)
 

@@ -10,9 +10,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from madlib_mop.catalog.facts import ClassCount, CommandFacts, FailureGroup, OutputFacts
-from madlib_mop.catalog.facts.reading.whole import depends_on_timing
+from madlib_mop.catalog.facts.data import ClassCount, OutputFacts
+from madlib_mop.catalog.facts.history import CommandFacts
+from madlib_mop.catalog.facts.models import FailureGroup
+from madlib_mop.catalog.facts.run import depends_on_timing
+from madlib_mop.catalog.facts.schedule import Schedule
 from madlib_mop.dash import reporting
+from madlib_mop.dash.parts import Pages
 from madlib_mop.reports.figures import SECTIONS, Figure, Section, figures_of
 from madlib_mop.reports.page import TEMPLATES, embedded, page
 from madlib_mop.schedule import SCHEDULES
@@ -96,10 +100,10 @@ def test_every_section_is_there_and_linked(read):
 def test_a_section_without_content_is_left_out():
     bare = some_facts(
         n_models=1, curves=(), search=(), commands=(), policy=None, lineage=(), failures=(), sample=(),
-        findings=(),
+        findings=(), timeline=Schedule(),
     )
     sections = {s["id"] for s in Read(page(bare)).of("section")}
-    assert sections == {"leaderboard", "schedule", "data", "repeat"}
+    assert sections == {"leaderboard", "data", "repeat"}
 
 
 def test_a_run_without_models_has_a_page():
@@ -118,7 +122,8 @@ def test_headings_are_in_order_and_unique_ids_name_the_regions(read):
 
 def test_each_figure_has_words_for_those_who_do_not_see_it(read):
     charts = [attrs for tag, attrs in read.elements if attrs.get("class") == "chart"]
-    assert len(charts) == len(read.of("figure")) == len([*figures_of(some_facts())])
+    made = [*figures_of(some_facts())]
+    assert len(read.of("figure")) == len(made) and len(charts) == len([one for one in made if one.spec is not None])
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 40 for chart in charts)
     specs = {attrs["data-spec"]: text for attrs, text in read.scripts if "data-spec" in attrs}
     assert {chart["data-figure"] for chart in charts} == set(specs)
@@ -213,3 +218,21 @@ def test_a_section_of_figures_is_in_the_report_and_on_the_live_page(monkeypatch)
     drawn = [one for one in reporting.figures_json(facts) if one["section"] == "weights"]
     assert [one["key"] for one in drawn] == [f"weights-{facts.run_id}"]
     assert ("weights", "Weights & biases") in reporting.section_titles()
+
+
+def test_a_figure_without_a_chart_is_an_open_table_in_the_report_and_on_the_live_page(monkeypatch):
+    facts = some_facts()
+    table = Figure("slow", "Slow <b>", "What it is.", "Two rows.", None, ("visit", "seconds <i>"), (("a <u>", 1.5),), 2)
+    for name in SECTIONS:
+        monkeypatch.setitem(SECTIONS, name, Section("", lambda facts: ()))
+    monkeypatch.setitem(SECTIONS, "slow", Section("Slow visits", lambda facts: [table]))
+    (drawn,) = reporting.figures_json(facts)
+    for text in (page(facts), Pages().figure(drawn)):
+        of_figure = Read(re.search(r"<figure.*?</figure>", text, re.DOTALL)[0])
+        (region,) = [attrs for attrs in of_figure.of("div") if attrs.get("role") == "region"]
+        assert region["class"] == "scroll tall" and region["tabindex"] == "0" and "Slow <b>" in region["aria-label"]
+        assert not of_figure.of("details") and not of_figure.scripts
+        assert "chart" not in {attrs.get("class") for attrs in of_figure.of("div")}
+        texts = [text.strip() for text in of_figure.texts if text.strip()]
+        shown = ["Slow <b>", "What it is.", "Two rows.", "visit", "seconds <i>", "a <u>", "1.5"]
+        assert texts == [*shown, "The first 1 of 2 rows."]

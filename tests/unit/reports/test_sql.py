@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.catalog.facts import CallFacts
+from madlib_mop.catalog.facts.run import CallFacts
 from madlib_mop.catalog.names import split_name
 from madlib_mop.reports.sql import again, call_again, literal, replay
 from tests.helpers.reports import HOSTILE, some_facts

@@ -2,8 +2,8 @@
 
 import pytest
 
-from madlib_mop.catalog.facts.hyper_parameters import hyper_parameters
 from madlib_mop.catalog.facts.layers import layers_in_words
+from madlib_mop.catalog.facts.models import hyper_parameters
 from madlib_mop.catalog.live.words import duration, number
 from madlib_mop.reports.difference import differences
 from madlib_mop.reports.figures.positions import dimension

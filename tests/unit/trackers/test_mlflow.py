@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.tracked import TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.trackers.mlflow_runs import MlflowTracker
 from tests.helpers.trackers import (

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from madlib_mop.catalog.facts.training import MetricPoint
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.trackers.names import history_name, key_of, tag_of, text_of
 from tests.helpers.trackers import HOSTILE
 

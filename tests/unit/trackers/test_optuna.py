@@ -11,8 +11,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.tracked import TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.trackers.optuna_study import OptunaTracker
 from tests.helpers.trackers import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from madlib_mop.catalog.facts.curves import MetricPoint
 from madlib_mop.catalog.facts.tracked import TrackedState
-from madlib_mop.catalog.facts.training import MetricPoint
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.trackers.tensorboard import MARKER, TensorBoardTracker
 from tests.helpers.trackers import (

@@ -1,10 +1,70 @@
-"""Reads learning curves: of the best models point by point, of all models as quantiles."""
+"""Learning curves: of the best models point by point, of all models as quantiles."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
 from typing import TypeVar
 
-from madlib_mop.catalog.facts import Band, MetricPoint
-from madlib_mop.catalog.facts.reading.shared import FactsReader, array
+from madlib_mop.catalog.facts.shared import FactsReader, array
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """One metric of one model on one data set, at one point of its training.
+
+    Attributes
+    ----------
+    mst_key : int
+    at : float
+        When it was known, in seconds since 1970.
+    data_set : str
+        ``training`` or ``validation``.
+    name : str
+        By Keras' name; ``loss`` is the loss.
+    value : float
+        Can be NaN or infinite, except in curves.
+    epoch : int
+    visits : int
+        Number of visits that the model had made.
+    is_sample : bool
+        Whether it was computed on the sample of metrics_every, after a visit; otherwise on all rows, after an epoch.
+    elapsed_s, rows : float
+        Of curves only: seconds since the start of the run, and rows that the model had been trained on in this run.
+    """
+
+    mst_key: int
+    at: float
+    data_set: str
+    name: str
+    value: float
+    epoch: int
+    visits: int
+    is_sample: bool
+    elapsed_s: float = nan
+    rows: float = nan
+
+    @property
+    def step(self) -> int:
+        """Where it stands on the axis of a tracker: the epoch, or for a sample the number of visits."""
+        return self.visits if self.is_sample else self.epoch
+
+    def iteration(self, n_segments: int) -> float:
+        """Return the iterations that the model had made; of a sample, with parts of an iteration."""
+        return self.epoch - 1 + ((self.visits - 1) % n_segments + 1) / n_segments if self.is_sample else self.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The spread of one metric over all models at one iteration: quantiles 0.1, 0.5 and 0.9 of ``n_models`` models."""
+
+    data_set: str
+    name: str
+    iteration: int
+    low: float
+    median: float
+    high: float
+    n_models: int
+
 
 _T = TypeVar("_T")
 #: Models with curves of their own.

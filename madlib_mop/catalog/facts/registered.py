@@ -2,7 +2,7 @@
 
 from mop_backend.registered_names import NO_REGISTRY, UnreadableName, is_registered, read_name
 
-from madlib_mop.catalog.facts.reading.shared import FactsReader
+from madlib_mop.catalog.facts.shared import FactsReader
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, UnreadableText, Unsupported
 
 _HAS_REGISTRY = "SELECT pg_catalog.to_regclass('madlib_mop.registered_model') IS NOT NULL AS there"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from madlib_mop.catalog.facts.reading.shared import Fetch
+from madlib_mop.catalog.facts.shared import Fetch
 from madlib_mop.catalog.names import Relation
 
 _OUTPUT = """
