@@ -213,7 +213,7 @@ _EVERY = (
     ),
     Family(
         TEXT, Levels, (CATEGORY, OF_TEXTS), guesses.guess_text, "a text",
-        key_reason=guesses.key_of_texts, targets="texts and enums", has_classes=True, of_python=str,
+        key_reason=guesses.key_of_texts, targets="texts, enums", has_classes=True, of_python=str,
     ),
     Family(
         UUID, Levels, (CATEGORY, OF_TEXTS), guesses.guess_text, "a uuid",

@@ -175,10 +175,10 @@ def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], excl
             )
     for column in columns:
         if column.name in dependent and (column.family is None or FAMILIES[column.family].targets is None):
-            known = ", ".join(family.targets for family in FAMILIES.values() if family.targets is not None)
+            *some, last = (family.targets for family in FAMILIES.values() if family.targets is not None)
             raise InvalidParameter(
                 f"dependent column {column.name!r} is of type {column.sql_type}, which cannot be predicted",
-                hint=f"Targets are {known}. Cast the column in a view.",
+                hint=f"Targets are {', '.join(some)} and {last}. Cast the column in a view.",
             )
 
 
