@@ -53,11 +53,12 @@ Wholes = npt.NDArray[np.uint64]
 class CellReader(ABC):
     """Reads the cells of one type.
 
-    ``n_bytes`` is the width of every value, or None. ``read`` takes many rows at once. ``one`` takes the bytes of one
-    value, and ``column`` makes a column of such values (None is NULL): this is faster for a few rows. Both give the
-    same bits.
+    ``family`` is the family of the columns that it makes (`madlib_mop.columns.families`). ``n_bytes`` is the width of
+    every value, or None. ``read`` takes many rows at once. ``one`` takes the bytes of one value, and ``column`` makes a
+    column of such values (None is NULL): this is faster for a few rows. Both give the same bits.
     """
 
+    family: str
     n_bytes: int | None = None
 
     @abstractmethod

@@ -6,7 +6,6 @@ Every class has ``n_rows``, ``missing`` (bool, one a row), ``take(indices)``, ``
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from decimal import Context, Decimal
 from functools import cached_property
 from typing import TypeVar
@@ -31,7 +30,6 @@ WIDTH_HINT = (
 )
 #: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
-_EPOCH = datetime(2000, 1, 1)
 _PART_BYTES, _PART_ROWS = 32 << 20, 1_000_000
 
 Floats = npt.NDArray[np.float64]
@@ -239,7 +237,7 @@ class Moments:
     missing : numpy.ndarray
         bool (n_rows,).
     family : str
-        ``moment``, ``time`` or ``span``.
+        ``moment``, ``time`` or ``span``, or another one of `madlib_mop.columns.families`.
     """
 
     values: Integers
@@ -456,24 +454,6 @@ def dictionary_of(texts: Iterable[str | bytes], column: str = "") -> Dictionary:
     levels = Dictionary(column, max(MAX_LEVELS, len(keys)))
     levels._codes = dict(zip(keys, range(len(keys)), strict=True))
     return levels
-
-
-def text_of_moment(value: int, family: str = MOMENT) -> str:
-    """Return microseconds as text: a date, a date and time, a time, or days and a time; beyond year 9999 a number."""
-    if family == MOMENT:
-        try:
-            moment = _EPOCH + timedelta(microseconds=value)
-        except OverflowError:
-            return f"{value} microseconds since 2000-01-01"
-        return moment.isoformat(" ") if moment.time() != datetime.min.time() else moment.date().isoformat()
-    days, rest = divmod(abs(value), 86_400_000_000)
-    if family != SPAN:  # a time of day, which may be 24:00:00
-        days, rest = 0, abs(value)
-    seconds, fraction = divmod(rest, 1_000_000)
-    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    clock += f".{fraction:06d}" if fraction else ""
-    text = f"{days} days {clock}" if days else clock
-    return f"-{text}" if value < 0 else text
 
 
 def text_of_number(value: float, family: str = NUMBER) -> str:

@@ -14,7 +14,6 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
 from madlib_mop.columns.layout import ArrayLayout, LayoutReader
 from madlib_mop.columns.numbers import (
@@ -27,21 +26,7 @@ from madlib_mop.columns.numbers import (
     NumericReader,
     TimeReader,
 )
-from madlib_mop.columns.raw import (
-    BOOLEAN,
-    FLOAT4,
-    FLOAT8,
-    INET,
-    MOMENT,
-    NUMBER,
-    SPAN,
-    TEXT,
-    TIME,
-    UUID,
-    VECTOR,
-    Integers,
-    RawColumn,
-)
+from madlib_mop.columns.raw import BOOLEAN, FLOAT4, FLOAT8, INET, UUID, Integers, RawColumn
 from madlib_mop.columns.texts import (
     BlobReader,
     TextReader,
@@ -95,17 +80,6 @@ _READERS: dict[str, CellReader] = {
     "vector": PlainReader(">f4"),
     "halfvec": PlainReader(">f2"),
     "sparsevec": SparseReader(),
-}
-_FAMILIES = {
-    **dict.fromkeys(("int2", "int4", "int8", "float4", "float8", "numeric", "oid"), NUMBER),
-    "bool": BOOLEAN,
-    **dict.fromkeys(("date", "timestamp", "timestamptz"), MOMENT),
-    **dict.fromkeys(("time", "timetz"), TIME),
-    "interval": SPAN,
-    **dict.fromkeys(("text", "varchar", "name", "enum", "citext", "bpchar", "char"), TEXT),
-    "uuid": UUID,
-    **dict.fromkeys(("inet", "cidr", "macaddr", "macaddr8"), INET),
-    "bytea": BLOB,
 }
 #: Names of ``format_type``, without a modifier, and those of ``pg_type``.
 _SQL_NAMES = {
@@ -207,21 +181,21 @@ def reader_of(type_name: str) -> str | None:
     ----------
     type_name : str
         Of a base type, as ``pg_type.typname`` (``int4``, ``_float8``) or as ``format_type`` has it (``numeric(12,2)``,
-        ``integer[]``); the word ``enum`` for every enum.
+        ``integer[]``, ``interval day to second(3)``); the word ``enum`` for every enum.
     """
     name = re.sub(r"\([^)]*\)", "", type_name).strip()
     brackets = re.fullmatch(r"(.*?)(?:\[\d*\])+", name)
     if brackets:
         name = brackets[1].strip()
-    name = _SQL_NAMES.get(name, name)
+    name = "interval" if name.startswith("interval ") else _SQL_NAMES.get(name, name)  # interval day to second
     if brackets:
         name = f"_{name}"
     return name if name in _READERS else None
 
 
 def family_of(reader: str) -> str:
-    """Return the family of columns that a reader makes, as `raw` names them."""
-    return _FAMILIES.get(reader, VECTOR)
+    """Return the name of the family of the columns that a reader makes; `madlib_mop.columns.families` has families."""
+    return _READERS[reader].family
 
 
 class RecordReader:

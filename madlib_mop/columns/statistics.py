@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.exact import ExactMoments
+from madlib_mop.columns.families import FAMILIES
 from madlib_mop.columns.hashing import Hashes, mixed
 from madlib_mop.columns.raw import (
     BEGIN,
@@ -37,7 +38,6 @@ from madlib_mop.columns.raw import (
     Vectors,
     other_width,
     sql_text,
-    text_of_moment,
     text_of_number,
 )
 
@@ -67,7 +67,7 @@ class ColumnStatistics:
     Attributes
     ----------
     family : str
-        As `raw` names it.
+        One of `madlib_mop.columns.families`.
     n_rows, n_missing : int
     width : int or None
         Elements of a vector; None for other families, or if all rows are missing.
@@ -194,7 +194,7 @@ class ColumnStatistics:
         return self._counted.maximum
 
     def text(self, value: float) -> str | None:
-        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
+        """Return a number, date or time of this column as text; None of other columns."""
         return self._counted.text(value)
 
     @property
@@ -532,8 +532,9 @@ class _Ordered(_Values):
 
     def text(self, value: float) -> str | None:
         """Return a value as SQL prints it; of equal numerics, such as 1.5 and 1.50, that with the fewest digits."""
-        if not self._is_number:
-            return None
+        own = FAMILIES[self._family].text
+        if own is not None:
+            return own(value)
         digits = None
         if self._run.digits is not None:
             key = self._order.keys(np.array([value], np.float64))
@@ -598,7 +599,7 @@ class _Ordered(_Values):
         else:
             keys = self._run.keys[np.argsort(-self._run.counts, kind="stable")[:N_EXAMPLES]]
         values = self._order.values(keys).tolist()
-        return [str(self.text(v)) if self._is_number else text_of_moment(v, self._family) for v in values]
+        return [str(self.text(v)) for v in values]
 
 
 class _Texts(_Values):

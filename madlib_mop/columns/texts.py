@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.blobs import Blobs
+from madlib_mop.columns.blobs import BLOB, Blobs
 from madlib_mop.columns.cells import Cells
 from madlib_mop.columns.numbers import CellReader
 from madlib_mop.columns.raw import TEXT, Codes, Dictionary, Integers, Levels, dictionary_of
@@ -132,6 +132,8 @@ def _words(cells: Cells, n_words: int) -> list[npt.NDArray[np.uint64]]:
 
 class BlobReader(CellReader):
     """Reads bytea."""
+
+    family = BLOB
 
     def read(self, cells: Cells) -> Blobs:
         """Return the bytes of a batch."""

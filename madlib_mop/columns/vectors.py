@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue, null_element, wrong_width
 from madlib_mop.columns.numbers import CellReader, NumberReader, NumericReader
-from madlib_mop.columns.raw import Vectors
+from madlib_mop.columns.raw import VECTOR, Vectors
 
 #: Maximum number of elements of a row; pgvector's limit for ``vector`` is 16,000.
 MAX_WIDTH = 65_536
@@ -26,6 +26,8 @@ Elements = npt.NDArray[np.float32]
 
 class VectorReader(CellReader):
     """Reads rows of numbers into a matrix of float32; a few rows are read as many are."""
+
+    family = VECTOR
 
     def read(self, cells: Cells) -> Vectors:
         """Return the vectors of a batch: float32 (n_rows, width), zeros where NULL.

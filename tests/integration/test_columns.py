@@ -48,6 +48,24 @@ def test_the_proposal_says_what_would_be_done_with_each_column_and_why(customers
     assert customers.value("SELECT count(*) FROM proposal WHERE coalesce(reason, '') = ''") == 0
 
 
+def test_later_rows_have_a_time_where_intervals_were_packed(customers):
+    """Both are read as seconds; also under a domain, whose name does not say which of the two it is."""
+    customers.rows("CREATE DOMAIN shift AS interval")
+    customers.rows(
+        "CREATE TABLE shifts AS SELECT i % 9 AS x, i * interval '1 s' AS long, (i * interval '2 s')::shift AS own,"
+        " i % 2 = 0 AS late FROM generate_series(1, 40) AS i"
+    )
+    customers.rows("SELECT madlib_mop.pack_columns('shifts', 'shifts_packed', 'late', seed => 1)")
+    again = "SELECT madlib.validation_preprocessor_dl('{}', '{}_packed', '*', '*', 'shifts_packed')"
+    customers.rows("CREATE VIEW same AS SELECT x, long, own::interval AS own, late FROM shifts")
+    customers.rows(again.format("same", "same"))
+    for name in ("long", "own"):
+        columns = ", ".join(f"time '00:00' + {one} AS {one}" if one == name else one for one in ("long", "own"))
+        customers.rows(f"CREATE VIEW clock_{name} AS SELECT x, {columns}, late FROM shifts")
+        with pytest.raises(psycopg2.Error, match=f"column '{name}' must be an interval, .* Received: time"):
+            customers.rows(again.format(f"clock_{name}", f"clock_{name}"))
+
+
 def test_the_packed_tables_have_the_encoded_rows(customers):
     independent, index, classes, counts = customers.rows(
         "SELECT independent_varname, index_columns, churned_class_values, churned_class_counts FROM packed_summary"

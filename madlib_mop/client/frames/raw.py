@@ -4,7 +4,6 @@ Used for exported models. The server's way is `columns.FrameColumn.texts`, then 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,11 @@ import numpy.typing as npt
 
 from madlib_mop.client.calling.errors import noted
 from madlib_mop.client.frames.columns import RANGE_HINT, Frame, FrameColumn
-from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import UnreadableValue, wrong_width
-from madlib_mop.columns.numbers import DAY_US
+from madlib_mop.columns.families import FAMILIES
 from madlib_mop.columns.raw import (
-    BOOLEAN,
     FLOAT4,
-    MOMENT,
-    NUMBER,
-    SPAN,
-    TIME,
-    VECTOR,
     Levels,
     Moments,
     Numbers,
@@ -35,8 +28,6 @@ from madlib_mop.columns.records import BLANK_PADDED, family_of, not_an_input, re
 from madlib_mop.errors import Unsupported
 
 Flags = npt.NDArray[np.bool_]
-_FIRST_DAY = date(2000, 1, 1)
-_SECOND_US = 1_000_000
 
 
 def raw_columns(
@@ -68,30 +59,32 @@ def _raw(column: FrameColumn, n_rows: int, padded_to: int | None) -> RawColumn:
     values = column.series.to_list()
     missing = np.asarray([v is None or n for v, n in zip(values, column.series.is_null().to_list(), strict=True)])
     reader = reader_of(column.sql_type)
-    family = family_of(reader) if reader is not None else None
-    if family in (NUMBER, BOOLEAN):
-        numbers = _filled(values, missing, float, np.float64)
-        if reader == FLOAT4:
-            with np.errstate(over="ignore"):
-                numbers = numbers.astype(np.float32).astype(np.float64)
-        return Numbers(numbers, missing, family, reader if reader == FLOAT4 else None)
-    if family is not None and family in _MICROSECONDS:
-        return Moments(_microseconds(column, values, missing, _MICROSECONDS[family]), missing, family)
-    if family == VECTOR:
-        return _vectors(column.name, values, missing) if padded_to is None else _padded(column, values, padded_to)
-    if family == BLOB:
+    if reader is None:
+        raise noted(not_an_input(column.name, column.sql_type))
+    family = FAMILIES[family_of(reader)]
+    if family.holds is Blobs:
         raise noted(Unsupported(
             f"column {column.name!r} has images, which are not decoded here",
             hint="Decode them, and call run() with the network's inputs; or predict in the database.",
         ))  # fmt: skip
-    if family is None:
-        raise noted(not_an_input(column.name, column.sql_type))
-    texts = [None if absent else str(value) for value, absent in zip(values, missing.tolist(), strict=True)]
+    if family.holds is Vectors:
+        return _vectors(column.name, values, missing) if padded_to is None else _padded(column, values, padded_to)
+    assert family.of_python is not None, "only vectors and images have none"
+    if family.holds is Numbers:
+        numbers = _filled(values, missing, family.of_python, np.float64)
+        if reader == FLOAT4:
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float32).astype(np.float64)
+        return Numbers(numbers, missing, family.name, reader if reader == FLOAT4 else None)
+    if family.holds is Moments:
+        return Moments(_microseconds(column, values, missing, family.of_python), missing, family.name)
+    text_of = family.of_python
+    texts = [None if absent else text_of(value) for value, absent in zip(values, missing.tolist(), strict=True)]
     if reader == BLANK_PADDED:
         texts = [None if text is None else text.rstrip(" ") for text in texts]
     levels = dictionary_of(dict.fromkeys(text for text in texts if text is not None), column.name)
     codes = np.array([-1 if text is None else levels.find(text.encode()) for text in texts], np.int32)
-    return Levels(codes, levels, family)
+    return Levels(codes, levels, family.name)
 
 
 def _filled(values: Sequence[Any], missing: Flags, convert: Callable[[Any], Any], dtype: Any) -> Any:
@@ -144,25 +137,3 @@ def _padded(column: FrameColumn, values: Sequence[Any], width: int) -> Vectors:
             absent[row, place] = item is None
             made[row, place] = 0.0 if item is None else item
     return Vectors(made, missing, column.name, absent=absent)
-
-
-def _moment(value: Any) -> int:
-    """Return microseconds since 2000-01-01 (of timestamps with time zone, in UTC) of a date or a timestamp."""
-    if not isinstance(value, datetime):
-        return _length(value - _FIRST_DAY)
-    length = value - datetime(2000, 1, 1, tzinfo=None if value.tzinfo is None else UTC)
-    nanoseconds: int = getattr(value, "nanosecond", 0)
-    return _length(length) + round(nanoseconds / 1000)
-
-
-def _length(value: Any) -> int:
-    """Return the microseconds of a timedelta."""
-    return int(value.days) * DAY_US + int(value.seconds) * _SECOND_US + int(value.microseconds)
-
-
-def _time(value: time) -> int:
-    """Return the microseconds since midnight."""
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * _SECOND_US + value.microsecond
-
-
-_MICROSECONDS: Mapping[str, Callable[[Any], int]] = {MOMENT: _moment, TIME: _time, SPAN: _length}

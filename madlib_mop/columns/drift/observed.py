@@ -9,6 +9,7 @@ import numpy.typing as npt
 from madlib_mop.columns.drift.measures import has_levels, names_of, numbers_of
 from madlib_mop.columns.drift.profiler import codes_of, group_of, is_hashed, n_counts_of
 from madlib_mop.columns.encoding.inputs import wrong_class
+from madlib_mop.columns.families import text_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile, LevelProfile, NumberProfile, level_hash
 from madlib_mop.columns.raw import (
@@ -19,8 +20,6 @@ from madlib_mop.columns.raw import (
     Numbers,
     RawColumn,
     Vectors,
-    text_of_moment,
-    text_of_number,
 )
 from madlib_mop.columns.transforms.categories import FIRST, CategoryFit
 
@@ -165,11 +164,7 @@ class _Numbers:
         )
 
     def _text(self, value: float | None) -> str | None:
-        if value is None:
-            return None
-        if self._family in ("moment", "time", "span"):
-            return text_of_moment(int(value), self._family)
-        return text_of_number(float(value), self._family)
+        return None if value is None else text_of(value, self._family)
 
 
 class _Levels:

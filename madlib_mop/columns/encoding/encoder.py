@@ -108,10 +108,8 @@ class Encoder:
     def _add(self, column: FittedColumn, unit: int, tensors: Sequence[str]) -> None:
         """Plan one column, whose first unit in the matrix of numbers is ``unit``; its own tensors are ``tensors``."""
         fit, name, tensor = column.fit, column.name, tensors[0]
-        if isinstance(fit, NumberFit):
-            self._scaled.add(name, fit, unit, ())
-        elif isinstance(fit, DateFit):
-            self._scaled.add(name, fit.age, unit, fit.parts)
+        if isinstance(fit, NumberFit | DateFit):
+            self._scaled.add(column, unit)
         elif isinstance(fit, CategoryFit):
             if fit.encode in ("index", "hashed"):
                 self._own.append((tensor, name, IndexInput(name, fit)))

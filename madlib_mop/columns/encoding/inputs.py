@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.cells import UnreadableValue, null_element, wrong_width
-from madlib_mop.columns.preprocessors.fits import TermsFit, TextFit, VectorFit
-from madlib_mop.columns.preprocessors.input_fits import unit_of
+from madlib_mop.columns.families import words_of
+from madlib_mop.columns.preprocessors.fits import FittedColumn, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.raw import (
-    MOMENT,
     Codes,
     Flags,
     Integers,
     Levels,
-    Moments,
     Numbers,
     RawColumn,
     Vectors,
@@ -46,13 +44,10 @@ def wrong_class(name: str, expected: str, column: RawColumn) -> InvalidParameter
     )
 
 
-def check_unit(name: str, column: RawColumn, unit: float) -> None:
-    """Raise InvalidParameter unless a column has numbers, dates or lengths of time of the unit that its fit has."""
-    expected = Numbers if unit == 1.0 else Moments
-    if isinstance(column, expected) and unit_of(column.family) == unit:
-        return
-    kinds = {1.0: "a number or boolean", unit_of(MOMENT): "a date or timestamp"}
-    raise wrong_class(name, kinds.get(unit, "a time or an interval"), column)
+def check_family(fitted: FittedColumn, column: RawColumn) -> None:
+    """Raise InvalidParameter unless a column has numbers, dates or lengths of time as its fit has."""
+    if column.family not in fitted.families:
+        raise wrong_class(fitted.name, words_of(fitted.families), column)
 
 
 def special_value(name: str, text: str) -> InvalidParameter:

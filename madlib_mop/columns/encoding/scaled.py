@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from madlib_mop.columns.encoding.inputs import check_unit, null_value, special_value
+from madlib_mop.columns.encoding.inputs import check_family, null_value, special_value
+from madlib_mop.columns.preprocessors.fits import DateFit, FittedColumn
 from madlib_mop.columns.raw import Flags, Floats, Integers, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.dates import cyclic
 from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
@@ -18,16 +19,22 @@ class ScaledUnits:
     """All numbers and ages of a row in one matrix, so that a row alone costs a few operations of NumPy."""
 
     def __init__(self) -> None:
+        self._columns: list[FittedColumn] = []
         self._names: list[str] = []
         self._fits: list[NumberFit] = []
         self._units: list[int] = []
         self._dates: list[tuple[int, int, tuple[str, ...]]] = []
 
-    def add(self, name: str, fit: NumberFit, unit: int, parts: tuple[str, ...]) -> None:
-        """Add a column with its first unit; ``parts`` on a circle come after it."""
-        if parts:
-            self._dates.append((len(self._names), unit + 1, parts))
-        self._names.append(name)
+    def add(self, column: FittedColumn, unit: int) -> None:
+        """Add a number, date or time with its first unit; its parts on a circle come after it."""
+        fit = column.fit
+        if isinstance(fit, DateFit):
+            if fit.parts:
+                self._dates.append((len(self._names), unit + 1, fit.parts))
+            fit = fit.age
+        assert isinstance(fit, NumberFit), "other columns have no scaled number"
+        self._columns.append(column)
+        self._names.append(column.name)
         self._fits.append(fit)
         self._units.append(unit)
 
@@ -49,8 +56,8 @@ class ScaledUnits:
         missing: Flags = np.empty((len(self._names), n_rows), np.bool_)
         for row, name in enumerate(self._names):
             column = raw[name]
-            check_unit(name, column, self._fits[row].unit)
-            assert isinstance(column, Numbers | Moments), "it has the unit"
+            check_family(self._columns[row], column)
+            assert isinstance(column, Numbers | Moments), "its family is one of these"
             values[row] = column.values
             missing[row] = column.missing
         if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):

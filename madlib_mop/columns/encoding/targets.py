@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.cells import UnreadableValue
-from madlib_mop.columns.encoding.inputs import check_unit, special_value, wrong_class
+from madlib_mop.columns.encoding.inputs import check_family, special_value, wrong_class
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import null_hint
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -194,14 +194,15 @@ class NumberTarget:
 
     def __init__(self, column: FittedColumn):
         assert isinstance(column.fit, NumberFit)
+        self._column = column
         self.name = column.name
         self.fit = column.fit
         self._scaling = Scaling([column.fit])
 
     def encode(self, column: RawColumn) -> npt.NDArray[np.float32]:
         """Return float32 (n_rows, 1)."""
-        check_unit(self.name, column, self.fit.unit)
-        assert isinstance(column, Numbers | Moments), "it has the unit"
+        check_family(self._column, column)
+        assert isinstance(column, Numbers | Moments), "its family is one of these"
         _require_values(self.name, column)
         special = column.first_special()
         if special is not None:

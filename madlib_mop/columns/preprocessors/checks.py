@@ -122,6 +122,9 @@ def _number(column: FittedColumn, fit: NumberFit) -> str | None:
         return f"scale {column.spec.scale!r} was not fitted"
     if not (fit.unit > 0 and fit.divisor > 0):
         return "a divisor is not positive"
+    if not column.scaled_families:
+        of = "no family" if column.family is None else "no family of this name"
+        return f"{of} has kind {column.spec.kind!r} and unit {fit.unit:g}"
     if fit.indicator and column.spec.role == TARGET:
         return "a target has an indicator"
     if (fit.scale == "quantile") != bool(fit.knots) or len(fit.knots) != len(fit.outputs):

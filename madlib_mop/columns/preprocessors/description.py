@@ -63,7 +63,7 @@ def _encoding(column: FittedColumn) -> str:
     if isinstance(fit, NumberFit):
         return _scale(fit, "x")
     if isinstance(fit, DateFit):
-        first = _scale(fit.age, "days since 2000-01-01" if fit.age.unit > 1e9 else "seconds since midnight")
+        first = _scale(fit.age, column.scaled_families[0].measured_in)
         return f"{first}; sine and cosine of {', '.join(fit.parts)}" if fit.parts else first
     if isinstance(fit, CategoryFit):
         return _category(fit)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from madlib_mop.columns.families import Family, alike, families_of_kind, scaled_families
 from madlib_mop.columns.preprocessors.canonical import ADDED
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile
-from madlib_mop.columns.proposals.kinds import ColumnSpec
+from madlib_mop.columns.proposals.kinds import CATEGORY, ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
-from madlib_mop.columns.transforms.dates import DAY_US
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.columns.transforms.tfidf import Vocabulary
 
@@ -145,16 +145,36 @@ class FittedColumn:
     fit : Fit
     profile : ColumnProfile or None
         None in documents of earlier versions, which kept no distribution. No encoding depends on it.
+    family : str or None
+        The name of the family of the training rows, of a number, date or time where neither its unit nor its type shows
+        it: of a domain over ``interval`` or ``time``. Documents of earlier versions do not have it.
     """
 
     spec: ColumnSpec
     fit: Fit
     profile: ColumnProfile | None = None
+    family: str | None = None
 
     @property
     def name(self) -> str:
         """The name of the column."""
         return self.spec.name
+
+    @property
+    def scaled_families(self) -> list[Family]:
+        """The families of which its scaled number may be; [] if it has none, or one of an unknown unit."""
+        fit, spec = self.fit, self.spec
+        fit = fit.age if isinstance(fit, DateFit) else fit
+        if not isinstance(fit, NumberFit):
+            return []
+        return scaled_families(spec.kind, fit.unit, spec.sql_type, self.family)
+
+    @cached_property
+    def families(self) -> frozenset[str]:
+        """The names of the families whose values can be encoded as its own are."""
+        if isinstance(self.fit, NumberFit | DateFit):
+            return alike(self.scaled_families)
+        return families_of_kind(CATEGORY if isinstance(self.fit, ClassFit) else self.spec.kind)
 
     @property
     def padded_to(self) -> int | None:
@@ -168,7 +188,7 @@ class FittedColumn:
         if isinstance(fit, NumberFit):
             return (name, *null * fit.indicator)
         if isinstance(fit, DateFit):
-            first = f"{name}: {'age' if fit.age.unit == DAY_US else 'seconds'}"
+            first = f"{name}: {self.scaled_families[0].unit_name}"
             parts = [f"{name}: {part} ({way})" for part in fit.parts for way in ("sine", "cosine")]
             return (first, *parts, *null * fit.age.indicator)
         if isinstance(fit, CategoryFit):

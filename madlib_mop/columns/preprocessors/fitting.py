@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from madlib_mop.columns.families import FAMILIES, to_record
 from madlib_mop.columns.numbers import EXACT
 from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES, MAX_UNITS, units_of
-from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
-from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, fit_terms, own_levels, unit_of
+from madlib_mop.columns.preprocessors.fits import ClassFit, DateFit, Fit, FittedColumn
+from madlib_mop.columns.preprocessors.input_fits import fit_input, fit_number, fit_terms, own_levels
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, TFIDF, ColumnSpec
 from madlib_mop.columns.proposals.names import sql_name
@@ -13,9 +14,10 @@ from madlib_mop.columns.proposals.rules import problem
 from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.raw import NUMBER as OF_NUMBERS
-from madlib_mop.columns.raw import Levels
+from madlib_mop.columns.raw import Levels, Numbers
 from madlib_mop.columns.records import reader_of
 from madlib_mop.columns.transforms.categories import number_of_level
+from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.errors import InvalidParameter
 
 _FLOATS = ("float4", "float8")
@@ -80,7 +82,8 @@ def fit_preprocessor(
             fit = fit_terms(spec, texts(spec.name))
         else:
             fit = fit_input(spec, counted)
-        columns.append(FittedColumn(spec, fit))
+        family = to_record(spec.kind, counted.family, spec.sql_type) if isinstance(fit, NumberFit | DateFit) else None
+        columns.append(FittedColumn(spec, fit, family=family))
     n_units = units_of(columns)
     if n_units > MAX_UNITS:
         raise InvalidParameter(
@@ -109,7 +112,7 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
     if spec.kind == NUMBER:
         if counted.minimum == counted.maximum:
             raise problem(spec, "the target has one value only in the training rows", "Name another target.")
-        return fit_number(spec, counted, unit_of(counted.family))
+        return fit_number(spec, counted)
     counts = counted.level_counts
     if counts is not None and len(counts) < 2:
         raise problem(
@@ -134,7 +137,7 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
             f"the target has {many} classes; {MAX_CLASSES:,} are the most",
             "For a regression set kind to number, encode to identity and scale to standard.",
         )
-    if counted.family in ("number", "boolean"):
+    if FAMILIES[counted.family].holds is Numbers:
         return _class_fit(spec, sorted(counts, key=lambda text: number_of_level(text) or 0.0))
     return _class_fit(spec, sorted(counts, key=str.encode))
 

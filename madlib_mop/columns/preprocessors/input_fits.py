@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from madlib_mop.columns.families import FAMILIES, SECOND_US
 from madlib_mop.columns.preprocessors.fits import DateFit, Fit, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
@@ -24,7 +25,7 @@ from madlib_mop.columns.proposals.kinds import (
 )
 from madlib_mop.columns.proposals.rules import constant_number, no_level, problem
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import Levels
+from madlib_mop.columns.raw import Levels, Numbers
 from madlib_mop.columns.transforms.categories import (
     FIRST,
     CategoryFit,
@@ -33,13 +34,12 @@ from madlib_mop.columns.transforms.categories import (
     number_of_level,
     ordinal_units,
 )
-from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, Integers, steps
+from madlib_mop.columns.transforms.dates import PARTS, Integers, steps
 from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, TooWide, fit_scale
 from madlib_mop.columns.transforms.tfidf import TermCounts
 
 #: Default of max_levels: the number of levels that are kept.
 MOST_LEVELS = 50_000
-_SECOND_US = 1_000_000
 _N_POINTS = 256
 #: Distinct texts whose terms are counted, their characters together, and those of which the longest decides the width.
 _MOST_TEXTS, _MOST_CHARACTERS, _MOST_MEASURED = 100_000, 32 << 20, 10_000
@@ -50,8 +50,9 @@ def fit_input(spec: ColumnSpec, counted: Statistics) -> Fit:
     return _FITTERS[spec.kind](spec, counted)
 
 
-def fit_number(spec: ColumnSpec, counted: Statistics, unit: float) -> NumberFit:
-    """Return the fit of a number; ``unit`` is what raw values are divided by."""
+def fit_number(spec: ColumnSpec, counted: Statistics) -> NumberFit:
+    """Return the fit of a number, in the unit of its family."""
+    unit = FAMILIES[counted.family].unit
     summary = _summary(counted, unit)
     fills: dict[str, Callable[[], float | None]] = {
         "mean": lambda: summary.mean,
@@ -68,11 +69,6 @@ def fit_number(spec: ColumnSpec, counted: Statistics, unit: float) -> NumberFit:
         ) from None
 
 
-def unit_of(family: str) -> float:
-    """Return what raw values of a family are divided by: microseconds become days, or seconds."""
-    return {"moment": float(DAY_US), "time": float(_SECOND_US), "span": float(_SECOND_US)}.get(family, 1.0)
-
-
 def _summary(counted: Statistics, unit: float) -> NumberSummary:
     def number(value: float | None) -> float:
         return float(value or 0) / unit
@@ -87,16 +83,16 @@ def _summary(counted: Statistics, unit: float) -> NumberSummary:
 
 
 def _number(spec: ColumnSpec, counted: Statistics) -> Fit:
-    return fit_number(spec, counted, unit_of(counted.family))
+    return fit_number(spec, counted)
 
 
 def _date(spec: ColumnSpec, counted: Statistics) -> Fit:
     parts: tuple[str, ...] = ()
     if spec.encode == "parts":
         values = _sample(counted)
-        possible = (HOUR,) if counted.family == "time" else PARTS[:2] if spec.sql_type == "date" else PARTS
+        possible = PARTS[:2] if spec.sql_type == "date" else FAMILIES[counted.family].parts
         parts = tuple(part for part in possible if len(np.unique(steps(values, part))) > 1)
-    return DateFit(fit_number(spec, counted, unit_of(counted.family)), parts)
+    return DateFit(fit_number(spec, counted), parts)
 
 
 def _sample(counted: Statistics) -> Integers:
@@ -104,7 +100,7 @@ def _sample(counted: Statistics) -> Integers:
     last = counted.n_rows - counted.n_missing - 1
     shares = {place * last // _N_POINTS / last for place in range(_N_POINTS + 1)} if last else {0.0}
     points = [counted.minimum, counted.maximum, *(counted.quantile(share) for share in sorted(shares))]
-    return np.array([round((point or 0) / _SECOND_US) * _SECOND_US for point in points], np.int64)
+    return np.array([round((point or 0) / SECOND_US) * SECOND_US for point in points], np.int64)
 
 
 def _category(spec: ColumnSpec, counted: Statistics) -> Fit:
@@ -169,7 +165,7 @@ def own_levels(
         If a level cannot be a value of the column, two are one number, or none is known although one must be.
     """
     counts, own = counted.level_counts, list(levels)
-    if counted.family in ("number", "boolean"):
+    if FAMILIES[counted.family].holds is Numbers:
         texts = {number_of_level(text, counted.is_single): text for text in counts or ()}
         numbers: dict[float, str] = {}
         for place, level in enumerate(levels):

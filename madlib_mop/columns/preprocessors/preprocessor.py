@@ -9,10 +9,19 @@ from mop_backend.bounded_json import read_json
 
 from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
 from madlib_mop.columns.preprocessors.checks import check_fitted
-from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
+from madlib_mop.columns.preprocessors.fits import (
+    FIT_TYPES,
+    DateFit,
+    FittedColumn,
+    ImageFit,
+    TermsFit,
+    TextFit,
+    VectorFit,
+)
 from madlib_mop.columns.preprocessors.profiles import ColumnProfile
 from madlib_mop.columns.proposals.kinds import INPUT, TARGET, ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
+from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.errors import UnreadableText
 
 FORMAT = 1
@@ -20,6 +29,8 @@ _NUMBERS, _WEIGHTS = "numbers", "_weights"
 #: Of the name of a packed column, beside which there is one with the suffix ``_shape``.
 _MOST_BYTES = 63 - len("_shape")
 _KEYS = {"spec", "type", "fit"}
+#: Keys that a column may have besides.
+_ADDED = {"profile", "family"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class Preprocessor:
         columns = [
             {"spec": _plain_spec(column.spec), "type": names[type(column.fit)], "fit": plain(column.fit)}
             | ({} if column.profile is None else {"profile": plain(column.profile)})
+            | ({} if column.family is None else {"family": column.family})
             for column in self.columns
         ]
         return canonical_json({"format": FORMAT, "columns": columns})
@@ -207,10 +219,13 @@ def _plain_spec(spec: ColumnSpec) -> dict[str, object]:
 
 
 def _read_column(value: object, where: str) -> FittedColumn:
-    if not isinstance(value, dict) or set(value) - {"profile"} != _KEYS or not isinstance(value["spec"], dict):
+    if not isinstance(value, dict) or set(value) - _ADDED != _KEYS or not isinstance(value["spec"], dict):
         raise UnreadableText(f"the preprocessor is damaged: {where} is no column", hint="Pack the table again.")
     if not isinstance(value["type"], str) or value["type"] not in FIT_TYPES:
         raise UnreadableText(f"the preprocessor is damaged: {where} has an unknown type", hint="Pack the table again.")
     spec = build(ColumnSpec, {**value["spec"], "examples": []}, f"{where}.spec")
     profile = build(ColumnProfile, value["profile"], f"{where}.profile") if "profile" in value else None
-    return FittedColumn(spec, build(FIT_TYPES[value["type"]], value["fit"], f"{where}.fit"), profile)
+    fit, family = build(FIT_TYPES[value["type"]], value["fit"], f"{where}.fit"), value.get("family")
+    if "family" in value and (not isinstance(family, str) or not isinstance(fit, NumberFit | DateFit)):
+        raise UnreadableText(f"the preprocessor is damaged: {where} has no such family", hint="Pack the table again.")
+    return FittedColumn(spec, fit, profile, family)

@@ -2,7 +2,6 @@
 
 import re
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from madlib_mop.columns.blobs import Blobs
@@ -29,7 +28,6 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import text_of_moment
 
 #: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
 ONE_HOT_LEVELS = 8
@@ -65,27 +63,39 @@ _CODE = re.compile(
 )
 
 
-def key_reason(name: str, family: str, statistics: Statistics) -> str | None:
-    """Return the sentence why a column is a key that no network can learn from; None if it is not one."""
+def key_of_numbers(name: str, statistics: Statistics) -> str | None:
+    """Return the sentence why a column of numbers is a key that no network can learn from; None if it is not one."""
+    if not is_unique(statistics) or not statistics.is_integral:
+        return None
+    if statistics.minimum is None or statistics.maximum is None:
+        return None
+    if is_key_name(name):
+        return _named_key(statistics)
     n_values = statistics.n_rows - statistics.n_missing
-    named = is_key_name(name)
-    if not is_unique(statistics):
-        return None
-    what = "all values are distinct" if statistics.distinct_is_exact else "nearly all values are distinct"
-    if family == "uuid":
-        return f"Key: {what}."
-    if family in ("text", "inet") and named:
-        return f"Key: {what}, and the name is that of a key."
-    if family != "number" or not statistics.is_integral or statistics.minimum is None or statistics.maximum is None:
-        return None
-    if named:
-        return f"Key: {what}, and the name is that of a key."
     chance = n_values * n_values / (2 * (statistics.maximum - statistics.minimum + 1))
     if statistics.distinct_is_exact and chance >= EXPECTED_REPEATS:
         return f"Key: whole numbers without repeats, where chance would make about {min(chance, n_values):,.0f}."
     if statistics.maximum - statistics.minimum < 1.1 * n_values:
-        return f"Key: {what}, and they are as dense as numbers of rows."
+        return f"Key: {_distinct(statistics)}, and they are as dense as numbers of rows."
     return None
+
+
+def key_of_texts(name: str, statistics: Statistics) -> str | None:
+    """Return the sentence why a column of texts is a key, as `key_of_numbers`."""
+    return _named_key(statistics) if is_unique(statistics) and is_key_name(name) else None
+
+
+def key_of_uuids(name: str, statistics: Statistics) -> str | None:
+    """Return the sentence why a column of uuids is a key, whatever its name, as `key_of_numbers`."""
+    return f"Key: {_distinct(statistics)}." if is_unique(statistics) else None
+
+
+def _named_key(statistics: Statistics) -> str:
+    return f"Key: {_distinct(statistics)}, and the name is that of a key."
+
+
+def _distinct(statistics: Statistics) -> str:
+    return "all values are distinct" if statistics.distinct_is_exact else "nearly all values are distinct"
 
 
 def is_key_name(name: str) -> bool:
@@ -220,15 +230,21 @@ def _hashed(spec: ColumnSpec, what: str) -> ColumnSpec:
 
 
 def guess_moment(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
-    """Return the proposal of a date, timestamp or time of day: a standardised age and parts on a circle."""
-    indicator = statistics.n_missing > 0
-    parts = "the age, and those of month, weekday and hour that vary"
-    what = "the time of day" if statistics.family == "time" else parts
+    """Return the proposal of a date or timestamp: a standardised age and parts on a circle."""
+    return _datetime(spec, statistics, "the age, and those of month, weekday and hour that vary")
+
+
+def guess_time(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of a time of day: its standardised seconds and a part on a circle."""
+    return _datetime(spec, statistics, "the time of day")
+
+
+def _datetime(spec: ColumnSpec, statistics: Statistics, what: str) -> ColumnSpec:
     return replace(
         spec,
         kind=DATETIME,
         impute="mean",
-        indicator=indicator,
+        indicator=statistics.n_missing > 0,
         encode="parts",
         scale="standard",
         reason=f"Date or time: {what}, as sine and cosine.",
@@ -349,15 +365,6 @@ def _form_of_jpeg(head: bytes) -> tuple[int, int, bool] | None:
     return None
 
 
-def text_of(value: float | None, family: str | None, statistics: Statistics) -> str | None:
-    """Return a minimum or maximum as text; None for families without an order."""
-    if value is None or family is None or family == "vector":
-        return None
-    if family in ("moment", "time", "span"):
-        return text_of_moment(int(value), family)
-    return statistics.text(value)
-
-
 def _has_words(statistics: Statistics) -> bool:
     """Return whether at least half of the examples have two words or more, or are long."""
     texts = [str(example) for example in statistics.examples]
@@ -368,18 +375,3 @@ def _has_words(statistics: Statistics) -> bool:
 def _share(statistics: Statistics) -> str:
     share = 100 * statistics.n_missing / statistics.n_rows
     return f"{share:.3g} %" if share < 99.95 else "over 99.9 %"
-
-
-GUESSES: dict[str, Callable[[ColumnSpec, Statistics], ColumnSpec]] = {
-    "number": guess_number,
-    "boolean": guess_boolean,
-    "moment": guess_moment,
-    "time": guess_moment,
-    "span": guess_span,
-    "text": guess_text,
-    "enum": guess_text,
-    "uuid": guess_text,
-    "inet": guess_text,
-    "vector": guess_vector,
-    "blob": guess_blob,
-}

@@ -18,17 +18,6 @@ GREY_PIXELS = "grey_pixels"
 CLASSIFICATION, REGRESSION = "classification", "regression"
 #: What the argument ``task`` may be: what the targets of a table are.
 TASKS = (CLASSIFICATION, REGRESSION)
-#: Families of types (`madlib_mop.columns.raw`) that can be encoded as each kind.
-FAMILIES_OF_KIND: dict[str, frozenset[str | None]] = {
-    NUMBER: frozenset({"number", "boolean", "span", "time"}),
-    CATEGORY: frozenset({"number", "boolean", "text", "enum", "uuid", "inet"}),
-    BOOLEAN: frozenset({"boolean"}),
-    DATETIME: frozenset({"moment", "time"}),
-    TEXT: frozenset({"text", "enum", "uuid", "inet"}),
-    VECTOR: frozenset({"vector"}),
-    ARRAY: frozenset({"vector"}),
-    IMAGE: frozenset({"blob"}),
-}
 #: The first of each is the default.
 ENCODINGS: dict[str, tuple[str, ...]] = {
     NUMBER: ("identity",),
@@ -159,7 +148,7 @@ class TableColumn:
     ----------
     name, sql_type : str
     family : str or None
-        How its values are read (`madlib_mop.columns.raw`); None for a type that is not read, such as jsonb.
+        How its values are treated (`madlib_mop.columns.families`); None for a type that is not read, such as jsonb.
     """
 
     name: str

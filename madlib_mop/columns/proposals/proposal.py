@@ -4,12 +4,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from madlib_mop.columns.proposals.guesses import GUESSES, ImageForm, guess_images, key_reason, text_of
+from madlib_mop.columns.families import FAMILIES, families_of_kind
+from madlib_mop.columns.proposals.guesses import ImageForm, guess_images
 from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
     CLASSIFICATION,
-    FAMILIES_OF_KIND,
     NUMBER,
     REGRESSION,
     TARGET,
@@ -30,10 +30,6 @@ _MAX_EXAMPLE = 60
 _CLASSES = 10
 #: Bits of a positive integer.
 _MOST_BITS = 31
-#: The families of values that can be predicted.
-_PREDICTED = ("number", "boolean", "text", "enum", "uuid", "inet", "span")
-#: Those whose values are classes, unless the caller says otherwise.
-_OF_CLASSES = ("boolean", "text", "enum", "uuid", "inet")
 _EXPRESSIONS = {
     "json": "({name}->>'key')::float8",
     "jsonb": "({name}->>'key')::float8",
@@ -141,7 +137,7 @@ def targets_of_classes(
 def _has_classes(column: CountedColumn, task: str | None) -> bool:
     if task is not None:
         return task == CLASSIFICATION
-    if column.family in _OF_CLASSES:
+    if column.family is not None and FAMILIES[column.family].has_classes:
         return True
     statistics = column.statistics
     if column.family != "number" or statistics is None or not statistics.distinct_is_exact:
@@ -153,7 +149,7 @@ def check_task(columns: Sequence[TableColumn], dependent: Sequence[str], task: s
     """Raise InvalidParameter if a target's type cannot be what the argument ``task`` says."""
     kinds = {CLASSIFICATION: CATEGORY, REGRESSION: NUMBER}
     for column in columns:
-        if task is None or column.name not in dependent or column.family in FAMILIES_OF_KIND[kinds[task]]:
+        if task is None or column.name not in dependent or column.family in families_of_kind(kinds[task]):
             continue
         other = next(other for other in TASKS if other != task)
         raise InvalidParameter(
@@ -178,10 +174,11 @@ def check_targets(columns: Sequence[TableColumn], dependent: Sequence[str], excl
                 f"column {name!r} is in dependent and in exclude", hint="Remove it from one of the two."
             )
     for column in columns:
-        if column.name in dependent and column.family not in _PREDICTED:
+        if column.name in dependent and (column.family is None or FAMILIES[column.family].targets is None):
+            *some, last = (family.targets for family in FAMILIES.values() if family.targets is not None)
             raise InvalidParameter(
                 f"dependent column {column.name!r} is of type {column.sql_type}, which cannot be predicted",
-                hint="Targets are numbers, booleans, texts and enums. Cast the column in a view.",
+                hint=f"Targets are {', '.join(some)} and {last}. Cast the column in a view.",
             )
 
 
@@ -200,7 +197,8 @@ def _guess(column: CountedColumn) -> ColumnSpec:
         return default_input(column.name, column.sql_type, column.family)
     if column.images is not None:
         return guess_images(spec, statistics, column.images)
-    return GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
+    guess = FAMILIES[column.family].guess
+    return guess(replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
 
 
 def _why_ignored(column: CountedColumn) -> str | None:
@@ -229,7 +227,8 @@ def _why_ignored(column: CountedColumn) -> str | None:
         return f"Constant: all rows have {_shown(statistics)}."
     if column.family == "blob" and column.images is None:
         return "Bytes that are no JPEG or PNG image. Decode them in a view."
-    return key_reason(column.name, column.family, statistics)
+    key_reason = FAMILIES[column.family].key_reason
+    return None if key_reason is None else key_reason(column.name, statistics)
 
 
 def _target(column: CountedColumn, counted: str, has_classes: bool) -> ColumnSpec:
@@ -280,8 +279,8 @@ def _counted(column: CountedColumn) -> ColumnSpec:
         n_rows=statistics.n_rows,
         n_null=statistics.n_missing,
         n_distinct=statistics.n_distinct,
-        minimum=text_of(statistics.minimum, column.family, statistics),
-        maximum=text_of(statistics.maximum, column.family, statistics),
+        minimum=None if statistics.minimum is None else statistics.text(statistics.minimum),
+        maximum=None if statistics.maximum is None else statistics.text(statistics.maximum),
         examples=tuple(_short(str(example)) for example in list(statistics.examples)[:_N_EXAMPLES]),
     )
 

@@ -4,21 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from madlib_mop.columns.families import FAMILIES
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
     CATEGORY,
-    DATETIME,
     DEFAULT_IMPUTE,
     EMBEDDED,
     ENCODINGS,
-    FAMILIES_OF_KIND,
     IGNORED,
     IMAGE,
     IMAGE_WIDTH,
     INPUT,
     KINDS,
-    NUMBER,
     ROLES,
     ROW_TERMS,
     TARGET,
@@ -131,9 +129,10 @@ def check_table(specs: Sequence[ColumnSpec], table: Sequence[TableColumn]) -> No
 
 def check_family(spec: ColumnSpec, family: str | None) -> None:
     """Raise InvalidParameter if a column's kind cannot be had from the family of its type (None: no family)."""
-    if family in FAMILIES_OF_KIND[spec.kind]:
+    possible = () if family is None else FAMILIES[family].kinds
+    if spec.kind in possible:
         return
-    kinds = [kind for kind in KINDS if family in FAMILIES_OF_KIND[kind]]
+    kinds = [kind for kind in KINDS if kind in possible]
     raise problem(
         spec,
         f"type {spec.sql_type} cannot be of kind {spec.kind!r}",
@@ -205,9 +204,9 @@ def _read_row(row: Mapping[str, Any]) -> ColumnSpec:
 
 def default_input(name: str, sql_type: str, family: str) -> ColumnSpec:
     """Return the row of an input of which no value was read: its kind is the usual one of its family of types."""
-    of_vectors = ARRAY if sql_type.endswith("[]") else VECTOR
-    usual = (BOOLEAN, DATETIME, NUMBER, CATEGORY, of_vectors, IMAGE)
-    kind = next(kind for kind in usual if family in FAMILIES_OF_KIND[kind])
+    kind = FAMILIES[family].kinds[0]
+    if kind == VECTOR and sql_type.endswith("[]"):
+        kind = ARRAY
     return _with_defaults({"name": name, "sql_type": sql_type, "role": INPUT, "kind": kind})
 
 

@@ -10,8 +10,7 @@ class Statistics(Protocol):
     Attributes
     ----------
     family : str
-        ``number``, ``boolean``, ``moment``, ``time``, ``span``, ``text``, ``enum``, ``uuid``, ``inet``, ``vector`` or
-        ``blob``.
+        One of `madlib_mop.columns.families`.
     n_rows, n_missing : int
     n_distinct : int
         Distinct values that are not NULL; within about 5 % unless ``distinct_is_exact``.
@@ -79,5 +78,5 @@ class Statistics(Protocol):
         ...
 
     def text(self, value: float) -> str | None:
-        """Return a number as SQL prints it in this column; None of columns that are no numbers."""
+        """Return a number, date or time of this column as text; None of other columns."""
         ...

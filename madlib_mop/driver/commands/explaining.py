@@ -16,9 +16,10 @@ from mop_backend.registered_names import with_newest
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
+from madlib_mop.columns.families import FAMILIES, text_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn, text_of_moment
+from madlib_mop.columns.raw import Levels, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
 from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
@@ -409,11 +410,11 @@ def values_of(column: RawColumn) -> list[ColumnValue]:
         return [ColumnValue(0.0, text) for text in column.texts()]
     assert isinstance(column, Numbers | Moments), "other columns have no single values"
     places = column.values.tolist()
-    if isinstance(column, Numbers):
+    if isinstance(column, Numbers) and FAMILIES[column.family].text is None:
         texts = column.sql_texts()
     else:
         absent = column.missing.tolist()
-        texts = [None if absent[i] else text_of_moment(place, column.family) for i, place in enumerate(places)]
+        texts = [None if absent[i] else text_of(place, column.family) for i, place in enumerate(places)]
     return [ColumnValue(float(place), text) for place, text in zip(places, texts, strict=True)]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.drift.observed import special_rows
 from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.families import FAMILIES
 from madlib_mop.columns.preprocessors.fits import ClassFit, DateFit, FittedColumn, VectorFit
-from madlib_mop.columns.preprocessors.input_fits import unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import ARRAY, CATEGORY, FAMILIES_OF_KIND, NUMBER, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.kinds import ARRAY, CATEGORY, ColumnSpec
 from madlib_mop.columns.raw import RawColumn, Vectors
-from madlib_mop.columns.records import Field, family_of, reader_of
+from madlib_mop.columns.records import Field, family_of
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
 from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
@@ -244,10 +244,6 @@ def _check_type(column: FittedColumn, field: Field, source: SourceTable, what: s
 
 
 def _is_alike(column: FittedColumn, field: Field) -> bool:
-    family, kind = family_of(field.reader), column.spec.kind
-    if column.spec.role == TARGET and kind not in (NUMBER, CATEGORY):
-        kind = CATEGORY
-    if family not in FAMILIES_OF_KIND[kind]:
-        return False
-    then = reader_of(column.spec.sql_type)
-    return kind == CATEGORY or then is None or unit_of(family_of(then)) == unit_of(family)
+    kind = CATEGORY if isinstance(column.fit, ClassFit) else column.spec.kind
+    family = FAMILIES[family_of(field.reader)]
+    return kind in family.kinds and family.name in column.families

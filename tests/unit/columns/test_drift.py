@@ -18,7 +18,9 @@ from madlib_mop.columns.numbers import bigints
 from madlib_mop.columns.preprocessors.fits import VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.preprocessors.profiles import MAX_OTHERS
+from madlib_mop.columns.records import Field
 from madlib_mop.columns.statistics import ColumnStatistics
+from madlib_mop.driver.drift.readers import _is_alike
 from madlib_mop.errors import InvalidParameter, UnreadableText
 from tests.helpers.drift import psi_of
 from tests.helpers.unit.columns import fitted, moments, numbers, spec, target, texts, vectors
@@ -33,6 +35,23 @@ def profiled_column(one, column):
     found = profiled(preprocessor, {one.name: ColumnStatistics.of(column),
                                     "y": ColumnStatistics.of(texts(["a", "b"]))}, lambda c: [column])  # fmt: skip
     return found.columns[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "sql_type", "now", "is_alike"),
+    [
+        ("number", "span", "interval", "interval", True),
+        ("number", "span", "interval", "time", False),
+        ("number", "span", "a_domain", "time", False),
+        ("number", "time", "time without time zone", "timetz", True),
+        ("number", "time", "time without time zone", "interval", False),
+        ("datetime", "moment", "date", "timestamptz", True),
+        ("datetime", "moment", "date", "time", False),
+    ],
+)
+def test_a_type_is_compared_only_with_types_of_its_family(kind, family, sql_type, now, is_alike):
+    column = fitted([(spec("s", kind, sql_type=sql_type), moments([0, DAY], family)), (target("y"), texts(["a", "b"]))])
+    assert _is_alike(column.columns[0], Field("s", now, 0, now)) == is_alike
 
 
 def differences(column, *batches):

@@ -8,6 +8,7 @@ import pytest
 from madlib_mop.columns import raw
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.encoder import BadFile, Encoder
+from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
 from tests.helpers.unit.columns import error_text, fitted, moments, numbers, spec, target, texts, vectors
 
@@ -257,8 +258,8 @@ def test_inputs_are_contiguous_and_in_order_and_other_columns_are_not_looked_at(
         (spec("d", "datetime"), moments([1, 2]), numbers([1.0]), "'d' must be a date or timestamp"),
         (spec("d", "datetime", encode="parts"), moments([1, 9 * 10**15]), numbers([1.0]), "'d' must be a date or time"),
         (spec("d", "datetime"), moments([1, 2]), moments([1], "time"), "'d' must be a date or timestamp"),
-        (spec("s"), moments([1, 2], "span"), numbers([1.0]), "'s' must be a time or an interval"),
-        (spec("s"), moments([1, 2], "span"), moments([1]), "'s' must be a time or an interval"),
+        (spec("s"), moments([1, 2], "span"), numbers([1.0]), "'s' must be an interval"),
+        (spec("s"), moments([1, 2], "span"), moments([1]), "'s' must be an interval"),
         (spec("c", "category"), numbers([1.0, 2.0]), numbers([np.nan]), "'c' has the value NaN"),
         (spec("c", "category"), texts(["a"]), moments([1]), "'c' must be a category"),
         (spec("t", "text"), texts(["a"]), numbers([1]), "'t' must be a text"),
@@ -270,6 +271,35 @@ def test_what_cannot_be_encoded_is_one_clear_error(one, training, column, words)
     with pytest.raises(InvalidParameter) as caught:
         encode(one, training, column, decode_images=lambda files, side: np.zeros((len(files), side, side, 3), np.uint8))
     assert words in error_text(caught), error_text(caught)
+
+
+@pytest.mark.parametrize(
+    ("one", "trained", "other", "words"),
+    [
+        (spec("s", sql_type="interval"), "span", "time", "'s' must be an interval, as"),
+        (spec("s", sql_type="interval day to second(3)"), "span", "time", "'s' must be an interval, as"),
+        (spec("s", sql_type="time without time zone"), "time", "span", "'s' must be a time, as"),
+        (spec("s", sql_type="time(3) with time zone"), "time", "span", "'s' must be a time, as"),
+        (spec("s", "datetime", sql_type="time without time zone"), "time", "span", "'s' must be a time, as"),
+        (spec("s", sql_type="hours_worked"), "span", "time", "'s' must be an interval, as"),  # a domain
+        (spec("s", sql_type="opens_at"), "time", "span", "'s' must be a time, as"),
+        (spec("s", "datetime", sql_type="opens_at"), "time", "span", "'s' must be a time, as"),
+    ],
+)
+def test_a_time_is_no_interval_although_both_are_seconds(one, trained, other, words):
+    seconds = [1_000_000, 3_000_000]
+    assert len(encode(one, moments(seconds, trained), moments(seconds, trained))["numbers"]) == 2
+    with pytest.raises(InvalidParameter) as caught:
+        encode(one, moments(seconds, trained), moments(seconds, other))
+    assert words in caught.value.message and caught.value.message.endswith(f"Received: {other}")
+
+
+def test_a_target_of_intervals_takes_no_times():
+    preprocessor = fitted(
+        [(spec("x"), numbers([1, 2])), (target("y", "number", sql_type="interval"), moments([1, 2], "span"))]
+    )
+    with pytest.raises(InvalidParameter, match="'y' must be an interval"):
+        Targets(preprocessor).encode({"y": moments([1, 2], "time")})
 
 
 def test_a_column_that_is_missing_or_renamed_is_named():

@@ -120,6 +120,11 @@ def broken(change):
         (broken(lambda d: d["columns"][0]["fit"].update(indicator=1)), "columns[0].fit.indicator is not bool"),
         (broken(lambda d: d["columns"][4]["fit"].update(levels="ab")), "columns[4].fit.levels is not a list"),
         (broken(lambda d: d["columns"][3]["fit"].update(age=None)), "columns[3].fit.age is not an object"),
+        (broken(lambda d: d["columns"][0].update(family=3)), "columns[0] has no such family"),
+        (broken(lambda d: d["columns"][4].update(family="text")), "columns[4] has no such family"),
+        (broken(lambda d: d["columns"][0].update(family="span")), "no family of this name has kind 'number' and unit"),
+        (broken(lambda d: d["columns"][0].update(family="light years")), "no family of this name has kind 'number'"),
+        (broken(lambda d: d["columns"][0]["fit"].update(unit=7.0)), "no family has kind 'number' and unit 7"),
     ],
 )
 def test_a_damaged_document_is_one_clear_error(text, words):

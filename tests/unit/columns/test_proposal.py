@@ -295,6 +295,21 @@ def test_excluded_columns_are_ignored_and_keep_their_guess():
     check_specification([replace(specs[0], role="input"), *specs[1:]])
 
 
+def test_the_hint_of_a_bad_target_names_all_that_can_be_targets():
+    """Each of them is accepted; a time and an array are not."""
+    good = [texts(["a", "b"], family) for family in ("text", "uuid", "inet")]
+    good += [numbers([0, 1]), numbers([0, 1], "boolean"), moments([1, 2], "span")]
+    for column in good:
+        assert propose([X, counted("t", column)], ["t"])[1].role == "target"
+    for column in (moments([1, 2], "time"), vectors([[1.0], [2.0]], 1)):
+        with pytest.raises(InvalidParameter) as caught:
+            propose([X, counted("t", column)], ["t"])
+        assert caught.value.hint == (
+            "Targets are numbers, booleans, intervals, texts, enums, uuids and network addresses."
+            " Cast the column in a view."
+        )
+
+
 @pytest.mark.parametrize(
     ("dependent", "exclude", "error", "words"),
     [

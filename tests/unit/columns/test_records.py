@@ -342,6 +342,7 @@ def test_names_of_types_have_readers():
     assert reader_of("numeric(12,2)") == "numeric" and reader_of("character varying(20)") == "varchar"
     assert reader_of("character(3)") == "bpchar" and reader_of('"char"') == "char"
     assert reader_of("timestamp(3) with time zone") == "timestamptz" and reader_of("interval") == "interval"
+    assert reader_of("interval day to second(3)") == reader_of("interval year") == "interval"
     assert reader_of("integer[]") == reader_of("_int4") == reader_of("integer[3][2]") == "_int4"
     assert reader_of("vector(3)") == "vector" and family_of("vector") == raw.VECTOR == family_of("_numeric")
     assert [reader_of(name) for name in ("jsonb", "xml", "text[]", "date[]", "point", "int4range")] == [None] * 6
