@@ -11,6 +11,7 @@ on PyTorch those marked ``fused``.
 
 import fcntl
 import functools
+import gc
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -47,21 +49,22 @@ settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
-def pytest_configure(config):
-    """Have every second process of pytest-xdist import the folders of tests in the opposite order.
-
-    Each process imports all tests, and pytest compiles them with its assertions once, for all processes (test.sh). So
-    two processes that begin at the same time compile half of them each.
-    """
-    is_odd = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")[-1] in "13579"
-    if is_odd and config.args == config.getini("testpaths"):
-        config.args = sorted((str(folder) for folder in (ROOT / "tests").iterdir() if folder.is_dir()), reverse=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Leave the tests, and what they import, to no collection of garbage: to look at it all takes two seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(config, items):
     """Mark all cases but one as slow where a test is marked ``one_case``; skip what another backend does not do."""
-    items.sort(key=lambda item: item.path.parts)  # the order of all processes is the same
+    # The order of all processes is the same. The short files of units come last, so that none is alone for long.
+    items.sort(key=lambda item: ("unit" in item.path.parts, item.path.parts))
     seen = set()
     for item in items:
         is_other = BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow")
@@ -356,8 +359,11 @@ def host_clusters(cluster):
 
     clusters = {}
     try:
-        for name in HOSTS:
-            clusters[name] = start_cluster(name)
+        with ThreadPoolExecutor(len(HOSTS)) as threads:
+            started = {name: threads.submit(start_cluster, name) for name in HOSTS}
+        clusters = {name: start.result() for name, start in started.items() if start.exception() is None}
+        for start in started.values():
+            start.result()
         yield clusters
     finally:
         for host in clusters.values():

@@ -24,10 +24,10 @@ def run(db, *words: str, dsn: str | None = None, cwd: Path | None = None) -> sub
     )
 
 
-def run_here(db, *words: str) -> subprocess.CompletedProcess:
+def run_here(db, *words: str, dsn: str | None = None) -> subprocess.CompletedProcess:
     """Run `madlib-mop` in this process, for tests of what it prints: a process of its own takes a second more."""
     out, err, status = StringIO(), StringIO(), 0
-    arguments = ["madlib-mop", *words, "--dsn", db.dsn]
+    arguments = ["madlib-mop", *words, "--dsn", dsn or db.dsn]
     with patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
             main()

@@ -14,6 +14,17 @@ _HARMLESS = {
     "and", "array", "array_agg", "bool_and", "coalesce", "count", "current_database", "exists", "extract", "from", "in",
     "jsonb_array_elements", "max", "min", "not", "or", "select", "string_agg", "sum", "where",
 }  # fmt: skip
+_PLAIN = re.compile(
+    r"\s*(INSERT|UPDATE|DELETE|TRUNCATE|GRANT|REVOKE|ANALYZE|SELECT|(CREATE|DROP) (TABLE|VIEW|SCHEMA)|ALTER TABLE)\b",
+    re.IGNORECASE,
+)
+_NAMES_A_TABLE = re.compile(r"\bINSERT INTO [\w.\"]+|\bUPDATE [\w.\"]+( AS)?( \w+)? SET\b", re.IGNORECASE)
+# What depends on the session or stays in it, and calls of our functions.
+_OF_THE_SESSION = re.compile(
+    r"\b(SET|RESET|SHOW|TEMP|TEMPORARY|BEGIN|COMMIT|ROLLBACK|LISTEN|PREPARE|DECLARE|LOCK|DO|CALL|set_config|currval"
+    r"|current_setting|(pg|txid)_\w+|ROLE|DATABASE|OWNED)\b|\bmadlib\w*\.\w+\s*\(",
+    re.IGNORECASE,
+)
 
 
 class SqlSessions(ABC):
@@ -26,10 +37,14 @@ class SqlSessions(ABC):
     def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
         """Run one statement in a session of its own and return its rows ([] if it has none).
 
-        Statements that only look at the record or at the server share a session, because tests wait by repeating them.
+        The superuser's statements that only look at the record or at the server share a session, because tests wait by
+        repeating them; and those that depend on no session and leave nothing in it, because there are thousands.
         """
-        if role is None and isinstance(query, str) and only_looks(query):
-            return self._look(query, parameters)
+        if role is None and isinstance(query, str):
+            if only_looks(query):
+                return self._look(query, parameters)
+            if is_plain(query):
+                return self._do(query, parameters)
         connection = self.connect(role)
         try:
             return _rows(connection, query, parameters)
@@ -52,6 +67,13 @@ class SqlSessions(ABC):
                     raise
         kept.connection = self.connect()  # the first, or the test has ended the one before, or the server
         return _rows(kept.connection, query, parameters)
+
+    def _do(self, query: str, parameters) -> list[tuple]:
+        try:
+            self._look("SELECT 1", None)  # has the session ended?
+        except psycopg2.Error:
+            self._kept.connection = self.connect()
+        return _rows(self._kept.connection, query, parameters)
 
     def caller(self, role: str | None = None):
         """Return a session that is kept, in autocommit, for calls that leave nothing in it.
@@ -107,6 +129,15 @@ def only_looks(query: str) -> bool:
         and bool(relations)
         and all(name.startswith(("madlib_mop.", "pg_")) for name in relations)
         and called <= _HARMLESS
+    )
+
+
+def is_plain(query: str) -> bool:
+    """Return whether a statement calls none of our functions, depends on no session, and leaves nothing in it."""
+    return (
+        _PLAIN.match(query) is not None
+        and _OF_THE_SESSION.search(_NAMES_A_TABLE.sub("", query)) is None
+        and (query.lstrip()[:6].upper() != "SELECT" or {name.lower() for name in _CALLED.findall(query)} <= _HARMLESS)
     )
 
 

@@ -64,7 +64,9 @@ class JobWorker:
 def submit(db, statement: str, role: str | None = None, **options) -> int:
     """Submit a job; return its job_id."""
     named = "".join(f", {name} => %s" for name in options)
-    return db.value(f"SELECT madlib_mop.submit(%s{named})", [statement, *options.values()], role)
+    with db.caller(role).cursor() as cursor:
+        cursor.execute(f"SELECT madlib_mop.submit(%s{named})", [statement, *options.values()])
+        return cursor.fetchone()[0]
 
 
 def state_of(db, job_id: int) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.helpers.commands import command, run
+from tests.helpers.commands import command, run, run_here
 from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_for
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
@@ -51,7 +51,7 @@ def test_fit_prints_the_runs_number_and_gives_the_bits_of_the_sql_function(fitte
 
 
 def test_runs_lists_them(fitted, bench):
-    listed = run(bench, "runs")
+    listed = run_here(bench, "runs")
     assert listed.returncode == 0
     assert re.search(
         rf"^ *{int(fitted.stdout)} +fit_multiple_model +finished .*public\.by_cli .* 100", listed.stdout, re.M
@@ -60,7 +60,7 @@ def test_runs_lists_them(fitted, bench):
 
 def test_names_in_the_list_are_text(bench):
     run_id = invent_run(bench, output=f'public."m[/x]{HOSTILE}"', owner=bench.cluster.superuser)
-    listed = run(bench, "runs")
+    listed = run_here(bench, "runs")
     bench.rows("DELETE FROM madlib_mop.run WHERE run_id = %s", [run_id])
     assert (listed.returncode, listed.stderr) == (0, "")
     assert 'public."m[/x]<script>alert(1)</script>[red]\\x1b[31m' in listed.stdout and "\x1b" not in listed.stdout
@@ -125,7 +125,7 @@ def test_the_other_functions_that_train_are_commands_too(bench, kind, words, opt
 
 
 def test_an_argument_that_the_command_line_lacked_is_obeyed(fitted, bench):
-    refused = run(bench, *FIT[:2], "on_gpu", *FIT[3:], "--use-gpus")
+    refused = run_here(bench, *FIT[:2], "on_gpu", *FIT[3:], "--use-gpus")
     assert refused.returncode == 1 and f"use_gpus => true: {NO_GPU}" in refused.stderr
 
 
@@ -147,7 +147,7 @@ def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
     ],
 )
 def test_an_error_is_one_line_and_a_hint(fitted, bench, words, message, hint):
-    done = run(bench, *words)
+    done = run_here(bench, *words)
     first, second = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
     assert first.startswith("madlib-mop: ") and message in first and hint in second
@@ -166,7 +166,7 @@ def test_the_run_belongs_to_the_role_of_the_login(bench, fitted):
 
 
 def test_a_server_that_is_not_there_is_one_line(bench):
-    done = run(bench, "runs", dsn="host=/nowhere dbname=none")
+    done = run_here(bench, "runs", dsn="host=/nowhere dbname=none")
     assert done.returncode == 1 and done.stderr.startswith("madlib-mop: cannot log in: ")
     assert "Traceback" not in done.stderr
 

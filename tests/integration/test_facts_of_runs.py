@@ -11,7 +11,7 @@ from madlib_mop.catalog.facts.now import read_models, read_runs, read_segments, 
 from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.facts.run import read_run
 from madlib_mop.catalog.facts.tracked import read_tracked
-from tests.helpers.commands import run
+from tests.helpers.commands import run_here
 from tests.helpers.invented import invent_run
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, VISIT_S = 6, 2, 3, 0.02
@@ -42,7 +42,7 @@ def test_seconds_of_models_that_train_together_are_divided_among_them(db, run_id
 def test_a_run_is_as_done_in_the_list_of_the_command_line_as_elsewhere(db, run_id):
     db.rows("UPDATE madlib_mop.model SET state = 'failed' WHERE run_id = %s", [run_id])
     (listed,) = [line.percent_done for line in read_runs(db.rows, 50) if line.run_id == run_id]
-    printed = next(line for line in run(db, "runs").stdout.splitlines() if line.split()[:1] == [str(run_id)])
+    printed = next(line for line in run_here(db, "runs").stdout.splitlines() if line.split()[:1] == [str(run_id)])
     assert listed == read_status(db.rows, run_id).percent_done == 100 and "100.0%" in printed
 
 

@@ -4,7 +4,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.catalog.facts.now import read_status
-from tests.helpers.commands import run as run_command
+from tests.helpers.commands import run_here
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, newest_run, visits, wait_for
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
@@ -40,7 +40,7 @@ def test_a_run_is_cancelled_resumed_and_replayed(bench, number):
     bench.rows(short, role=ANN)
     bench.rows("SELECT madlib_mop.replay(%s, %s)", [number + 1, f"r_{number}"], ANN)
     assert bench.rows(f"SELECT model_weights FROM s_{number}") == bench.rows(f"SELECT model_weights FROM r_{number}")
-    watched = run_command(bench, "watch", str(number + 1))
+    watched = run_here(bench, "watch", str(number + 1))
     assert f"run {number + 1} finished" in watched.stdout, watched
     for run_id in (number, number + 1, number + 2):
         bench.rows("SELECT madlib_mop.drop_run(%s)", [run_id], ANN)

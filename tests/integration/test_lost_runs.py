@@ -11,7 +11,7 @@ from madlib_mop.catalog.facts.run import read_run
 from madlib_mop.catalog.facts.tracked import read_tracked
 from madlib_mop.catalog.rows.states import LOCK_CLASS
 from madlib_mop.reports.page import page
-from tests.helpers.commands import run
+from tests.helpers.commands import run, run_here
 from tests.helpers.invented import invent_run
 
 
@@ -35,7 +35,7 @@ def lost(db, request):
 
 def test_who_watches_it_is_told(db, lost):
     run_id, state = lost
-    watched = run(db, "watch", str(run_id))
+    watched = run_here(db, "watch", str(run_id))
     assert (watched.returncode, watched.stderr) == (1, "")
     assert f"run {run_id} {state} (its session has ended): " in watched.stdout
     assert f"run {run_id} {state}: no process trains it: SELECT madlib_mop.resume({run_id});" in watched.stdout

@@ -8,7 +8,7 @@ from madlib_mop.client import connect, load_exported
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.models.architecture import check_architecture
-from tests.helpers.columns import content
+from tests.helpers.columns import content, pack_with
 from tests.helpers.unit.columns import texts
 
 pytestmark = pytest.mark.timeout(900)
@@ -27,8 +27,7 @@ FROM generate_series(1, {N_ROWS}) AS i
 @pytest.fixture(scope="module")
 def tickets(db):
     db.rows(TICKETS)
-    db.rows("SELECT madlib_mop.pack_columns('tickets', 'packed', 'team', exclude => '{id}', validation => 0.2,"
-            " seed => 1)")  # fmt: skip
+    pack_with(db, 1, "pack_columns('tickets', 'packed', 'team', exclude => '{id}', validation => 0.2, seed => 1)")
     db.rows("SELECT madlib_mop.propose_networks('packed', 'networks', 'configs', n_configs => 3)")
     db.rows("SELECT madlib.madlib_keras_fit_multiple_model('packed', 'models', 'configs', 3,"
             " validation_table => 'packed_validation', seed => 1)")  # fmt: skip

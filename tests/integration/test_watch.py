@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.helpers.commands import command, run
+from tests.helpers.commands import command, run, run_here
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import HOSTILE, invent_run
 from tests.helpers.steering import GATES, N_SEGMENTS, RUN, Steered
@@ -124,7 +124,7 @@ def test_the_exit_status_tells_how_the_run_ended(lab, ending, expected):
 def test_one_look_returns_at_once(lab):
     running = str(invent_run(lab, state="running"))
     for words in ((), ("--json",)):
-        looked = run(lab, "watch", running, "--once", *words)
+        looked = run_here(lab, "watch", running, "--once", *words)
         assert (looked.returncode, looked.stderr) == (0, "") and "running" in looked.stdout
 
 
@@ -152,7 +152,7 @@ def test_a_run_of_another_role_is_like_one_that_is_not_there(lab):
 def test_hostile_names_are_text(lab, words):
     run_id = str(invent_run(lab, n_models=50, state="running", output=HOSTILE, source=HOSTILE, detail=HOSTILE))
     if words != ("terminal",):
-        printed = run(lab, "watch", run_id, "--once", *words).stdout
+        printed = run_here(lab, "watch", run_id, "--once", *words).stdout
         assert "\x1b" not in printed and "<script>" in printed and "[red]" in printed
         return
     with closing(Terminal(*command(lab, "watch", run_id))) as terminal:
@@ -217,7 +217,7 @@ def test_operators_of_other_roles_do_not_serve_its_queries(lab):
         " CREATE OPERATOR public.* (LEFTARG = double precision, RIGHTARG = bigint, FUNCTION = public.trap)"
     )
     try:
-        done = run(lab, "watch", run_id, "--once")
+        done = run_here(lab, "watch", run_id, "--once")
         assert (done.returncode, done.stderr) == (0, "")
     finally:
         lab.rows("DROP FUNCTION public.trap CASCADE")

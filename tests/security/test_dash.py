@@ -29,6 +29,12 @@ def dash(lab):
         yield dash
 
 
+@pytest.fixture(scope="module")
+def ann(dash):
+    """Ann's browser, for tests that leave its session as it is: a login takes longer than most of them."""
+    return dash.browser("ann")
+
+
 @pytest.fixture(autouse=True)
 def forgiving(dash):
     """Failed logins of one test do not slow down the next."""
@@ -134,14 +140,13 @@ def test_only_the_cookie_itself_finds_a_session():
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "of another session"])
-def test_a_command_needs_the_token_of_its_session(dash, lab, token):
-    browser = dash.browser("ann")
+def test_a_command_needs_the_token_of_its_session(dash, ann, lab, token):
     if token == "of another session":
         token = dash.browser("ann").token()
     before = commands(lab)
-    assert browser.command(lab.ann, "pin_model", token=token, mst_key="1").status_code == 403
-    assert browser.post("/logout", data={"token": token}).status_code == 403
-    assert commands(lab) == before and browser.get("/").status_code == 200
+    assert ann.command(lab.ann, "pin_model", token=token, mst_key="1").status_code == 403
+    assert ann.post("/logout", data={"token": token}).status_code == 403
+    assert commands(lab) == before and ann.get("/").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -152,10 +157,9 @@ def test_a_command_needs_the_token_of_its_session(dash, lab, token):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_form_of_another_site_does_nothing(dash, lab, headers):
-    browser = dash.browser("ann")
+def test_a_form_of_another_site_does_nothing(ann, lab, headers):
     before = commands(lab)
-    answer = browser.command(lab.ann, "pin_model", headers=headers, mst_key="1")
+    answer = ann.command(lab.ann, "pin_model", headers=headers, mst_key="1")
     assert (answer.status_code, commands(lab)) == (403, before)
 
 
@@ -175,15 +179,14 @@ def test_the_login_is_sent_by_our_form_only(dash):
     assert browser.log_in("ann", token=other.token("/login")).status_code == 403
 
 
-def test_no_verb_is_obeyed_by_get(dash, lab):
-    browser = dash.browser("ann")
+def test_no_verb_is_obeyed_by_get(ann, lab):
     before = commands(lab)
     for name in ("stop_model", "pin_model", "extend", "cancel"):
-        path = f"/runs/{lab.ann}/commands/{name}?token={browser.token()}&mst_key=1&num_iterations=1"
+        path = f"/runs/{lab.ann}/commands/{name}?token={ann.token()}&mst_key=1&num_iterations=1"
         for method in ("GET", "HEAD", "PUT", "DELETE"):
-            assert browser.request(method, path).status_code == 405
-    assert browser.get("/logout").status_code == 405
-    assert commands(lab) == before and browser.get("/").status_code == 200
+            assert ann.request(method, path).status_code == 405
+    assert ann.get("/logout").status_code == 405
+    assert commands(lab) == before and ann.get("/").status_code == 200
 
 
 # ---- every response
@@ -209,10 +212,9 @@ def test_every_response_has_the_headers_that_browsers_obey(dash, lab):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.tk:{port}", ""])
-def test_another_name_in_the_header_host_is_refused(dash, host):
+def test_another_name_in_the_header_host_is_refused(dash, ann, host):
     """A name that an attacker's DNS resolves to 127.0.0.1 would make a foreign page one of ours."""
-    browser = dash.browser("ann")
-    answer = browser.get("/", headers={"Host": host.format(port=dash.port)})
+    answer = ann.get("/", headers={"Host": host.format(port=dash.port)})
     assert answer.status_code in (400, 421) and "Run" not in answer.text
 
 
@@ -247,9 +249,8 @@ def test_no_traceback_reaches_the_browser(dash, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/figures", "/report"])
-def test_a_run_of_another_role_is_like_one_that_is_not_there(dash, lab, path):
-    browser = dash.browser("ann")
-    theirs, none = browser.get(f"/runs/{lab.bob}{path}"), browser.get(f"/runs/123456{path}")
+def test_a_run_of_another_role_is_like_one_that_is_not_there(ann, lab, path):
+    theirs, none = ann.get(f"/runs/{lab.bob}{path}"), ann.get(f"/runs/123456{path}")
     assert theirs.status_code == none.status_code == 404 and theirs.text == none.text
 
 
@@ -279,9 +280,9 @@ def test_the_list_has_only_the_runs_that_the_role_may_see(dash, lab):
 
 
 @pytest.mark.parametrize("name", ["stop_model", "pin_model", "extend", "cancel", "pause"])
-def test_a_command_to_a_run_of_another_role_is_refused(dash, lab, name):
+def test_a_command_to_a_run_of_another_role_is_refused(ann, lab, name):
     before = commands(lab)
-    answer = dash.browser("ann").command(lab.bob, name, mst_key="1")
+    answer = ann.command(lab.bob, name, mst_key="1")
     assert (answer.status_code, commands(lab)) == (404, before)
 
 

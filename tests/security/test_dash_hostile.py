@@ -49,6 +49,12 @@ def dash(lab):
         yield dash
 
 
+@pytest.fixture(scope="module")
+def ann(dash):
+    """Ann's browser, for tests that leave its session as it is: a login takes longer than most of them."""
+    return dash.browser("ann")
+
+
 @pytest.fixture(autouse=True)
 def no_traceback(caplog):
     """Nothing that a client sends is an error of ours."""
@@ -236,8 +242,8 @@ def test_what_is_no_request_is_refused_with_the_headers_of_every_response(dash, 
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://]", "http://\u212a", "//", "http://a@[b"])
-def test_an_origin_that_is_none_is_refused(dash, origin):
-    answer = dash.browser("ann").post("/logout", headers={"Origin": origin.encode()}, data={})
+def test_an_origin_that_is_none_is_refused(ann, origin):
+    answer = ann.post("/logout", headers={"Origin": origin.encode()}, data={})
     assert answer.status_code == 403 and answer.headers["x-frame-options"] == "DENY"
 
 
@@ -245,9 +251,8 @@ def test_an_origin_that_is_none_is_refused(dash, origin):
     "number", ["9" * 5000, "9" * 30, str(2**63), "0" * 4400 + "1"], ids=lambda number: str(len(number))
 )
 @pytest.mark.parametrize("path", ["", "/events", "/figures", "/report", "/commands/pause"])
-def test_a_run_with_a_number_that_none_can_have_is_not_there(dash, number, path):
-    browser = dash.browser("ann")
-    answer = browser.request("POST" if "commands" in path else "GET", f"/runs/{number}{path}", data={})
+def test_a_run_with_a_number_that_none_can_have_is_not_there(ann, number, path):
+    answer = ann.request("POST" if "commands" in path else "GET", f"/runs/{number}{path}", data={})
     assert answer.status_code in (403, 404) and answer.headers["x-frame-options"] == "DENY"
 
 
@@ -256,8 +261,8 @@ def test_a_run_with_a_number_that_none_can_have_is_not_there(dash, number, path)
     ["--5", "-", "+5", "5-", "\u00b2", "\u0665", "9" * 5000, "-9223372036854775809", "5\n6", "1e5"],
     ids=lambda text: repr(text[:20]),
 )
-def test_a_number_of_a_form_that_is_none_is_refused(dash, lab, value):
-    answer = dash.browser("ann").command(lab.ann, "stop_model", mst_key=value)
+def test_a_number_of_a_form_that_is_none_is_refused(ann, lab, value):
+    answer = ann.command(lab.ann, "stop_model", mst_key=value)
     assert answer.status_code == 422 and "whole number" in answer.json()["error"]
 
 
@@ -434,13 +439,12 @@ def test_only_numbers_of_runs_are_read_from_notifications():
 @pytest.mark.parametrize(
     "payload", ["repeat('9', 4400)", "repeat('9', 7999)", "''", "'9223372036854775808'", "'-1'", "E'\\u0665'"]
 )
-def test_a_notification_of_anybody_harms_nobody(dash, lab, payload):
+def test_a_notification_of_anybody_harms_nobody(ann, lab, payload):
     """Every role that may connect can send one."""
-    browser = dash.browser("ann")
-    with browser.events(f"/runs/{lab.ann}/events") as events:
+    with ann.events(f"/runs/{lab.ann}/events") as events:
         assert next(events)[0] == "state"
         lab.rows(f"SELECT pg_notify('{CHANNEL}', {payload})", role="nobody_here")
-        assert browser.get("/").status_code == 200
+        assert ann.get("/").status_code == 200
         lab.rows("UPDATE madlib_mop.run SET state_detail = %s WHERE run_id = %s", [payload, lab.ann])
         lab.rows(f"SELECT pg_notify('{CHANNEL}', '{lab.ann}')")
         assert next(events)[0] == "change", "its stream goes on"

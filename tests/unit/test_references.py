@@ -159,9 +159,11 @@ def stale_references(prose: str, library: Library) -> Iterator[tuple[int, str]]:
 def library():
     gc.disable()  # nothing of a million nodes is garbage, and looking for it takes most of the time
     try:
-        return Library()
+        made = Library()
     finally:
         gc.enable()
+    yield made
+    tree_of.cache_clear()  # later tests would look at them whenever they look for garbage
 
 
 def test_comments_and_docstrings_name_things_that_exist(library):

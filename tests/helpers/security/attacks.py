@@ -33,28 +33,24 @@ def refusal(connection, statement, parameters=None, internal: bool = False) -> R
 
 
 def refusal_of(db, statement, parameters=None, role: str | None = None) -> Refusal:
-    """Run a statement that must be rejected, in a session of its own; return the error."""
-    connection = db.connect(role)
-    try:
-        return refusal(connection, statement, parameters)
-    finally:
-        connection.close()
+    """Run a statement that must be rejected, in a session that has no other settings; return the error."""
+    return refusal(db.caller(role), statement, parameters)
 
 
 def user(db, role: str) -> str:
     """Create a role that may use the extension, with a schema of the same name; return its name."""
     db.cluster.create_role(role)
-    db.rows("SELECT madlib_mop.grant_use(%s)", [role])
-    db.rows(sql.SQL("CREATE SCHEMA IF NOT EXISTS {0} AUTHORIZATION {0}").format(sql.Identifier(role)))
+    with db.caller().cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.grant_use(%s)", [role])
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {0} AUTHORIZATION {0}").format(sql.Identifier(role)))
     return role
 
 
 def insert(db, table: str, **values) -> None:
     """Write one row of the record by hand, as a superuser."""
-    columns = sql.SQL(", ").join(map(sql.Identifier, values))
-    slots = sql.SQL(", ").join([sql.Placeholder()] * len(values))
+    slots = ", ".join(["%s"] * len(values))
     db.rows(
-        sql.SQL("INSERT INTO madlib_mop.{} ({}) VALUES ({})").format(sql.Identifier(table), columns, slots),
+        f"INSERT INTO madlib_mop.{table} ({', '.join(values)}) VALUES ({slots})",
         [json.dumps(value) if isinstance(value, dict) else value for value in values.values()],
     )
 

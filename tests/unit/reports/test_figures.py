@@ -11,7 +11,7 @@ from madlib_mop.catalog.facts.curves import Band
 from madlib_mop.catalog.facts.models import Lineage
 from madlib_mop.catalog.facts.run import Counts
 from madlib_mop.catalog.facts.schedule import BusyBin, Schedule, SegmentLoad
-from madlib_mop.reports.figures import figures_of
+from madlib_mop.reports.figures import SECTIONS, Figure, figures_of
 from madlib_mop.reports.figures.figure import MAX_ROWS
 from tests.helpers.reports import HOSTILE, a_model, some_facts, some_findings
 
@@ -29,6 +29,11 @@ def figures():
 
 def data_of(figure) -> dict:
     return json.loads(figure.spec)["datasets"]
+
+
+def of_section(name: str, **fields) -> dict[str, Figure]:
+    """Return the figures of one section, by their keys: to make all of them takes longer than most of the tests."""
+    return {figure.key: figure for figure in SECTIONS[name].make(some_facts(**fields))}
 
 
 def test_a_run_with_everything_has_every_figure(figures):
@@ -75,34 +80,34 @@ def test_a_curve_says_where_the_best_model_ended_and_when_it_was_best():
         replace(p, value={1: 0.2, 2: 0.3}[p.epoch]) if (p.mst_key, p.name) == (1, "loss") else p
         for p in some_facts().curves
     )
-    figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-iteration")
+    figure = of_section("curves", curves=points)["curve-loss-iteration"]
     assert "The best model, 1, ended with loss 0.3 on validation data" in figure.summary
     assert "Its best value was 0.2, at iteration 1." in figure.summary
 
 
 def test_bands_stand_for_the_models_without_curves():
     bands = (Band("validation", "loss", 1, 0.1, 0.2, 0.9, 5000), Band("training", "loss", 1, 0.1, 0.15, 0.8, 5000))
-    figure = next(f for f in figures_of(some_facts(bands=bands)) if f.key == "curve-loss-iteration")
+    figure = of_section("curves", bands=bands)["curve-loss-iteration"]
     assert len(data_of(figure)["bands"]) == 2 and "80 % of all models" in figure.description
 
 
 def test_values_that_span_powers_of_ten_have_a_logarithmic_scale():
     wide = tuple(replace(p, value=p.value * 1000 if p.mst_key == 1 else p.value) for p in some_facts().curves)
     for curves, expected in ((wide, True), (some_facts().curves[:4], False)):
-        figure = next(f for f in figures_of(some_facts(curves=curves)) if f.key.startswith("curve-loss"))
+        figure = next(f for key, f in of_section("curves", curves=curves).items() if key.startswith("curve-loss"))
         assert ('"type":"log"' in figure.spec) is expected
 
 
 def test_of_many_copies_the_first_ones_are_drawn_with_both_ends():
     copies = tuple(Lineage("clone", 60 + key, key, 1, 2, None, float(key)) for key in range(1, 61))
-    figure = next(f for f in figures_of(some_facts(lineage=copies)) if f.key == "lineage")
+    figure = of_section("history", lineage=copies)["lineage"]
     drawn = data_of(figure)["copies"]
     assert [(row["f"], row["m"]) for row in drawn] == [(key, 60 + key) for key in range(1, 31)]
     assert figure.summary.startswith("30 of 60 copies, the first one from model 1 to model 61.")
 
 
 def test_a_search_says_how_many_results_it_had_also_if_not_all_are_drawn():
-    figure = next(f for f in figures_of(some_facts(counts=Counts(9000, 5000))) if f.key == "search")
+    figure = of_section("history", counts=Counts(9000, 5000))["search"]
     assert figure.summary == "5,000 results; the lowest loss is 0.5."
 
 
@@ -110,7 +115,7 @@ def test_too_many_bars_become_busy_shares():
     loads = tuple(SegmentLoad(s, 5000, 0, 80.0, 0.0, 20.0) for s in (0, 1))
     bins = tuple(BusyBin(s, float(i), i + 1.0, 0.8) for s in (0, 1) for i in range(100))
     timeline = Schedule((), bins, loads, (), 10_000, 0)
-    figure = next(f for f in figures_of(some_facts(timeline=timeline)) if f.key == "gantt")
+    figure = of_section("schedule", timeline=timeline)["gantt"]
     assert len(data_of(figure)["bins"]) == 200 and "10,000 visits" in figure.description
     assert figure.rows[0] == (0, "5,000", "0", "80 s", "0 s", "20 s")
 
@@ -132,14 +137,14 @@ def test_models_with_the_same_parameters_have_no_figures_of_them():
 
 def test_a_failed_model_is_in_no_figure_of_parameters():
     models = tuple(a_model(key, state="failed" if key == 3 else "trained") for key in range(1, 13))
-    figure = next(f for f in figures_of(some_facts(sample=models)) if f.key == "parallel")
+    figure = of_section("parameters", sample=models)["parallel"]
     assert {row["m"] for row in data_of(figure)["lines"]} == set(range(1, 13)) - {3}
 
 
 def test_two_parameters_with_few_values_are_cells_and_others_a_surface(figures):
     given = {key: {"a": key % 2, "b": key % 3} for key in range(1, 13)}
     few = tuple(a_model(key, model_id=1, hyper_parameters=those) for key, those in given.items())
-    cells = next(f for f in figures_of(some_facts(sample=few)) if f.key == "contour")
+    cells = of_section("parameters", sample=few)["contour"]
     first, second = cells.headings[:2]
     found = {(c["a"], c["b"]) if first == "a" else (c["b"], c["a"]): c["n"] for c in data_of(cells)["cells"]}
     assert {first, second} == {"a", "b"}
@@ -165,14 +170,10 @@ def test_a_hostile_value_is_data_in_every_figure(text):
 def test_ticks_are_written_out(figures):
     """Not 5e+1: Vega gives a format without a precision that of the distance between two ticks."""
     points = tuple(replace(p, elapsed_s=50 * p.epoch, value=60 * p.value) for p in some_facts().curves)
-    figure = next(f for f in figures_of(some_facts(curves=points)) if f.key == "curve-loss-seconds")
+    figure = of_section("curves", curves=points)["curve-loss-seconds"]
     svg = vl_convert.vegalite_to_svg(json.loads(figure.spec) | {"width": 400})
     ticks = re.findall(r">([\d.,e+−-]+)</text>", svg)
     assert "50" in ticks and not [tick for tick in ticks if "e" in tick]
-
-
-def of_figures(**fields) -> dict:
-    return {figure.key: figure for figure in figures_of(some_facts(**fields))}
 
 
 def test_a_confusion_matrix_has_the_counts_and_names_the_most_frequent_error(figures):
@@ -212,7 +213,7 @@ def test_values_that_are_no_numbers_after_all_are_drawn_one_by_one():
     for value in ("12:30:00", "NaN", "Infinity", "1.0.0"):
         points = (replace(first.points[0], value=value), *first.points[1:])
         of_columns = replace(found.findings, dependences=(replace(first, points=points),))
-        figure = of_figures(findings=(replace(found, findings=of_columns),))["dependence-1"]
+        figure = of_section("columns", findings=(replace(found, findings=of_columns),))["dependence-1"]
         assert [row["t"] for row in data_of(figure)["values"]] == [value, "20", "NULL"]
 
 
@@ -221,7 +222,7 @@ def test_outputs_classes_and_values_of_equal_names_stay_apart():
     (output,) = found.findings.outputs
     confusion = replace(output.confusion, classes=("NULL", None))
     both = replace(found.findings, outputs=(output, replace(output, output="z", confusion=confusion)))
-    figures = of_figures(findings=(replace(found, findings=both),))
+    figures = of_section("held-out", findings=(replace(found, findings=both),))
     assert {"roc-1", "roc-2", "confusion-1", "confusion-2"} <= set(figures) and figures["roc-2"].title.endswith("of z")
     assert {cell["a"] for cell in data_of(figures["confusion-2"])["cells"]} == {"NULL", "NULL (2)"}
 
@@ -229,7 +230,9 @@ def test_outputs_classes_and_values_of_equal_names_stay_apart():
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_classes_columns_and_tables_are_texts(name):
     found = some_findings(name, name, name)
-    for figure in figures_of(some_facts(findings=(found,))):
+    figures = of_section("held-out", findings=(found,)) | of_section("columns", findings=(found,))
+    assert {"confusion", "roc", "column-importance", "dependence-1", "dependence-2"} <= set(figures)
+    for figure in figures.values():
         if figure.key in ("confusion", "roc", "column-importance", "dependence-1", "dependence-2"):
             vl_convert.vegalite_to_vega(figure.spec)
             assert name not in json.dumps(json.loads(figure.spec).get("params", ""))
@@ -239,6 +242,6 @@ def test_figures_are_of_the_newest_version_that_has_what_they_show():
     rows, columns = some_findings(), some_findings()
     rows = replace(rows, findings=replace(rows.findings, importances=(), dependences=()))
     columns = replace(columns, version=2, findings=replace(columns.findings, outputs=(), held_out=None))
-    figures = of_figures(findings=(rows, columns))
+    figures = of_section("held-out", findings=(rows, columns)) | of_section("columns", findings=(rows, columns))
     assert "Version 3 of" in figures["roc"].description
     assert "Version 2 of" in figures["column-importance"].description

@@ -1,9 +1,9 @@
 """A trainer whose memory limit is below the size of its shard trains, evaluates and caches features as in memory."""
 
 import contextlib
-import gc
 import os
 import signal
+from dataclasses import dataclass
 
 import keras
 import numpy as np
@@ -127,34 +127,51 @@ def wide_rows():
     return [x], [np.eye(3, dtype=np.int16)[chance.integers(0, 3, N_ROWS)]]
 
 
+@dataclass(frozen=True)
+class Usual:
+    """A trainer with the wide rows in memory, as the shard "s", and the memory that another one may have."""
+
+    trainer: Trainer
+    memory_limit_bytes: int
+
+
+@pytest.fixture(scope="module")
+def usual(wide_rows):
+    with Trainer(shard_cache_bytes=1 << 30) as trainer:
+        limit = trainer.versions["memory_bytes"] + LEFT_BYTES
+        trainer.send_shard("s", *wide_rows, normalizing_const=255.0, planned_rows=N_ROWS)
+        yield Usual(trainer, limit)
+
+
+@pytest.fixture(scope="module")
+def beyond(tmp_path_factory, wide_rows, usual):
+    """A trainer with the same rows in its file, which are more than its memory limit leaves room for."""
+    assert wide_rows[0][0].nbytes > LEFT_BYTES
+    directory = tmp_path_factory.mktemp("beyond memory")
+    with trainer_with_file(directory, memory_limit_bytes=usual.memory_limit_bytes) as trainer:
+        shard = trainer.send_shard("s", *wide_rows, normalizing_const=255.0, planned_rows=N_ROWS)
+        assert shard["cached"] and in_file(trainer) >= shard["n_bytes"]
+        yield trainer
+
+
 SHUFFLES = {"shuffled": "", "in order": ", shuffle=False", "weighted": ", class_weight={0: 3.0, 1: 0.5}"}
 
 
 @pytest.mark.parametrize("fit", SHUFFLES.values(), ids=SHUFFLES)
-def test_rows_of_more_than_the_memory_limit_have_the_same_bits(tmp_path, wide_rows, fit):
+def test_rows_of_more_than_the_memory_limit_have_the_same_bits(usual, beyond, fit):
     request = wide(f"batch_size={10 if BACKEND == 'jax' else 50}, epochs=2" + fit)
-    send = {"normalizing_const": 255.0, "planned_rows": N_ROWS}
-    with Trainer(shard_cache_bytes=1 << 30) as usual:
-        limit = usual.versions["memory_bytes"] + LEFT_BYTES
-        usual.send_shard("s", *wide_rows, **send)
-        figures, parts = usual.train(request, "s")
-        expected = figures["digest_out"], figures["loss"], figures["metrics"]
-        evaluated = usual.evaluate(request, "s", state=parts)
-    assert wide_rows[0][0].nbytes > LEFT_BYTES
-    with trainer_with_file(tmp_path, memory_limit_bytes=limit) as trainer:
-        shard = trainer.send_shard("s", *wide_rows, **send)
-        assert shard["cached"] and in_file(trainer) >= shard["n_bytes"]
+    found = []
+    for trainer in (usual.trainer, beyond):
         figures, parts = trainer.train(request, "s")
-        assert (figures["digest_out"], figures["loss"], figures["metrics"]) == expected
-        found = trainer.evaluate(request, "s", state=parts)
-        assert {**found, "timing": 0} == {**evaluated, "timing": 0}
-        assert trainer.ask({"op": "stats"})[0]["memory_bytes"] < limit
+        evaluated = trainer.evaluate(request, "s", state=parts)
+        found.append((figures["digest_out"], figures["loss"], figures["metrics"], {**evaluated, "timing": 0}))
+    assert found[0] == found[1]
+    assert beyond.ask({"op": "stats"})[0]["memory_bytes"] < usual.memory_limit_bytes
 
 
-def test_without_room_in_the_file_the_error_says_what_to_do(tmp_path, wide_rows):
-    with Trainer() as usual:
-        limit = usual.versions["memory_bytes"] + LEFT_BYTES
-    start = {"shard_disk_bytes": 100 * MIB, "shard_directory": str(tmp_path), "memory_limit_bytes": limit}
+def test_without_room_in_the_file_the_error_says_what_to_do(tmp_path, wide_rows, usual):
+    start = {"shard_disk_bytes": 100 * MIB, "shard_directory": str(tmp_path)}
+    start["memory_limit_bytes"] = usual.memory_limit_bytes
     with Trainer(shard_cache_bytes=20 * MIB, **start) as trainer:
         with pytest.raises(TrainerError) as caught:
             trainer.send_shard("s", *wide_rows, planned_rows=N_ROWS)
@@ -170,10 +187,9 @@ def test_without_room_in_the_file_the_error_says_what_to_do(tmp_path, wide_rows)
         assert trainer.train(case.request(), "small")[0]["n_rows"] == 53
 
 
-def test_a_file_that_could_not_be_made_is_named_when_it_is_needed(tmp_path, wide_rows):
-    with Trainer() as usual:
-        limit = usual.versions["memory_bytes"] + LEFT_BYTES
-    with Trainer(**DISK, shard_directory=str(tmp_path / "none"), memory_limit_bytes=limit, shard_cache_bytes=0) as one:
+def test_a_file_that_could_not_be_made_is_named_when_it_is_needed(tmp_path, wide_rows, usual):
+    start = {**DISK, "shard_directory": str(tmp_path / "none"), "memory_limit_bytes": usual.memory_limit_bytes}
+    with Trainer(**start, shard_cache_bytes=0) as one:
         with pytest.raises(TrainerError, match="cannot be made in .*/none: No such file or directory"):
             one.send_shard("s", *wide_rows, planned_rows=N_ROWS)
 
@@ -213,8 +229,15 @@ def test_a_trainer_whose_file_could_not_be_made_serves_no_other_run(tmp_path):
         assert not trainer.ask({"op": "reset"})[0]["reusable"]
 
 
-@pytest.mark.parametrize("forked", [True, False])
-@pytest.mark.parametrize("moment", ["start", "rows", "training"])
+MOMENTS = ("start", "rows", "training")
+_KILLS = [
+    *((moment, True) for moment in MOMENTS),
+    # a process of its own takes three seconds to start
+    *(pytest.param(moment, False, marks=[pytest.mark.slow] * (moment != "training")) for moment in MOMENTS),
+]
+
+
+@pytest.mark.parametrize(("moment", "forked"), _KILLS)
 def test_a_killed_trainer_leaves_nothing(tmp_path, wide_rows, moment, forked):
     trainer = Trainer(shard_cache_bytes=0, **DISK, shard_directory=str(tmp_path), forked=forked)
     try:
@@ -235,4 +258,3 @@ def test_a_killed_trainer_leaves_nothing(tmp_path, wide_rows, moment, forked):
             trainer.ask({"op": "stats"})
     finally:
         trainer.close()
-        gc.collect()

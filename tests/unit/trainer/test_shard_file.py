@@ -1,7 +1,6 @@
 """Rows that do not fit into a trainer's memory: arrays in its file, with the same bits, and nothing that stays."""
 
 import errno
-import gc
 import os
 import resource
 import signal
@@ -103,17 +102,14 @@ class TestArrays:
         held = file.arrays([((4 * PAGE,), np.dtype(np.uint8))])
         assert disk_bytes(file._fd) >= 4 * PAGE
         del held
-        gc.collect()
         assert file.n_bytes == 0 and disk_bytes(file._fd) == 0, "what is not needed any more is freed"
 
     def test_a_view_keeps_the_space(self, file):
         (array,) = file.arrays([((PAGE,), np.dtype(np.uint8))])
         part = array.reshape(2, -1)[1:].view(np.float32)
         del array
-        gc.collect()
         assert file.n_bytes == PAGE
         del part
-        gc.collect()
         assert file.n_bytes == 0
 
     def test_freed_space_is_joined(self, file):
@@ -122,14 +118,12 @@ class TestArrays:
             file.arrays([((1,), F4)])
         for number in (5, 7, 6):
             held[number] = None
-        gc.collect()
         (array,) = file.arrays([((3 * PAGE,), np.dtype(np.uint8))])
         assert file.offset_of(array) == 5 * PAGE
 
     def test_all_or_none(self, file):
         with pytest.raises(FileFull):
             file.arrays([((PAGE,), np.dtype(np.uint8)), ((16 * PAGE,), np.dtype(np.uint8))])
-        gc.collect()
         assert file.n_bytes == 0
 
     def test_a_full_disk_is_a_reason(self, file, monkeypatch):
