@@ -49,16 +49,15 @@ settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
-def pytest_configure(config):
-    """Have every second process of pytest-xdist import the folders of tests in the opposite order.
-
-    Each process imports all tests, and pytest compiles them with its assertions once, for all processes (test.sh). So
-    two processes that begin at the same time compile half of them each.
-    """
-    gc.disable()  # until all tests are imported: nothing of that is garbage
-    is_odd = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")[-1] in "13579"
-    if is_odd and config.args == config.getini("testpaths"):
-        config.args = sorted((str(folder) for folder in (ROOT / "tests").iterdir() if folder.is_dir()), reverse=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Leave the tests, and what they import, to no collection of garbage: to look at it all takes two seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
@@ -76,12 +75,6 @@ def pytest_collection_modifyitems(config, items):
             if name in seen:
                 item.add_marker("slow")
             seen.add(name)
-
-
-def pytest_collection_finish():
-    """Leave what was imported, and the tests, to no collection of garbage: to look at them takes two seconds."""
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
