@@ -358,12 +358,14 @@ def host_clusters(cluster):
     from tests.helpers.hosts import HOSTS, start_cluster
 
     clusters = {}
+
+    def start(name: str) -> None:
+        clusters[name] = start_cluster(name)
+
     try:
         with ThreadPoolExecutor(len(HOSTS)) as threads:
-            started = {name: threads.submit(start_cluster, name) for name in HOSTS}
-        clusters = {name: start.result() for name, start in started.items() if start.exception() is None}
-        for start in started.values():
-            start.result()
+            for started in [threads.submit(start, name) for name in HOSTS]:
+                started.result()
         yield clusters
     finally:
         for host in clusters.values():

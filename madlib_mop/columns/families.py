@@ -1,7 +1,6 @@
 """What each family of column types is: how its values are held, proposed, encoded, shown and predicted.
 
-All of the library looks families up here. `numbers`, `texts`, `vectors` and `blobs` read their values, and `records`
-knows which types they have.
+`numbers`, `texts` and `vectors` read their values, and `records` knows which types they have.
 """
 
 from collections.abc import Callable, Iterable
@@ -114,6 +113,8 @@ def scaled_families(kind: str, unit: float, sql_type: str, recorded: str | None 
         The family, where it was recorded.
     """
     found = [family for family in FAMILIES.values() if kind in family.kinds and family.unit == unit]
+    if recorded is None and len({family.words for family in found}) < 2:
+        return found
     reader = reader_of(sql_type)
     own = recorded if recorded is not None else None if reader is None else family_of(reader)
     named = [family for family in found if family.name == own]

@@ -408,6 +408,7 @@ class _Ordered(_Values):
     def __init__(self, column: Numbers | Moments):
         self._is_number = isinstance(column, Numbers)
         self._family = column.family
+        self._text = FAMILIES[column.family].text
         self._form = column.form if isinstance(column, Numbers) else None
         self._order = _BIGINTS if self._form == INT8 else _FLOATS if self._is_number else _MOMENTS
         self.is_single = self._form == FLOAT4
@@ -532,9 +533,8 @@ class _Ordered(_Values):
 
     def text(self, value: float) -> str | None:
         """Return a value as SQL prints it; of equal numerics, such as 1.5 and 1.50, that with the fewest digits."""
-        own = FAMILIES[self._family].text
-        if own is not None:
-            return own(value)
+        if self._text is not None:
+            return self._text(value)
         digits = None
         if self._run.digits is not None:
             key = self._order.keys(np.array([value], np.float64))

@@ -27,6 +27,10 @@ _OF_THE_SESSION = re.compile(
 )
 
 
+# Changes what a session begins with: sessions that are kept would not know of it.
+_SETS_DEFAULTS = re.compile(r"\bALTER (ROLE|USER|DATABASE|SYSTEM)\b", re.IGNORECASE)
+
+
 class SqlSessions(ABC):
     """Statements in sessions of their own."""
 
@@ -40,6 +44,8 @@ class SqlSessions(ABC):
         The superuser's statements that only look at the record or at the server share a session, because tests wait by
         repeating them; and those that depend on no session and leave nothing in it, because there are thousands.
         """
+        if isinstance(query, str) and _SETS_DEFAULTS.search(query):
+            self.__dict__.pop("_callers", None)
         if role is None and isinstance(query, str):
             if only_looks(query):
                 return self._look(query, parameters)
@@ -70,20 +76,21 @@ class SqlSessions(ABC):
 
     def _do(self, query: str, parameters) -> list[tuple]:
         try:
-            self._look("SELECT 1", None)  # has the session ended?
+            self._look("RESET ALL", None)  # what a trigger has set, say; has the session ended?
         except psycopg2.Error:
             self._kept.connection = self.connect()
         return _rows(self._kept.connection, query, parameters)
 
     def caller(self, role: str | None = None):
-        """Return a session that is kept, in autocommit, for calls that leave nothing in it.
+        """Return a session that is kept, in autocommit, for calls that leave nothing in it but settings.
 
-        The first call of a session takes 60 ms more, in which the backend imports the library.
+        The first call of a session takes 60 ms more, in which the backend imports the library. Defaults of roles and
+        databases are those of the session's start; `rows` ends the use of all sessions if it changes them.
         """
         callers = self.__dict__.setdefault("_callers", {})
         key = threading.get_ident(), role
         try:
-            callers[key].cursor().execute("RESET ALL")
+            callers[key].cursor().execute("ROLLBACK; RESET SESSION AUTHORIZATION; RESET ALL")
         except (KeyError, psycopg2.Error):  # the first, or the test has ended the one before, or the server
             callers[key] = self.connect(role)
         callers[key].notices.clear()

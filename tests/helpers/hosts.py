@@ -81,16 +81,20 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
         Addresses besides 127.0.0.1 that may log in by password, as in pg_hba.conf.
     """
     cluster = Cluster(f"test-{os.getpid()}-{name}", "shared_buffers = 32MB", *settings, within=within)
-    cluster.start()
-    if lets_in is not None:
-        with (cluster.datadir / "pg_hba.conf").open("a") as file:
-            file.write(f"host all all {lets_in} scram-sha-256\n")
-        run(cluster.connect(), "SELECT pg_reload_conf()")
-    run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
-    run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
-    for role in (BOSS, ANALYST):
-        cluster.create_role(role)
-    run(cluster.connect(), f"ALTER ROLE {BOSS} SUPERUSER")
+    try:
+        cluster.start()
+        if lets_in is not None:
+            with (cluster.datadir / "pg_hba.conf").open("a") as file:
+                file.write(f"host all all {lets_in} scram-sha-256\n")
+            run(cluster.connect(), "SELECT pg_reload_conf()")
+        run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
+        run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
+        for role in (BOSS, ANALYST):
+            cluster.create_role(role)
+        run(cluster.connect(), f"ALTER ROLE {BOSS} SUPERUSER")
+    except BaseException:
+        cluster.destroy()
+        raise
     return cluster
 
 

@@ -180,15 +180,17 @@ def test_a_role_s_limit_of_temporary_files_holds_whatever_its_unit(bench):
     x = "(SELECT array_agg(i + k) FROM generate_series(1, 1500) k)::real[] AS x"
     bench.rows(f"CREATE TABLE wide AS SELECT i * 0.5 AS y, {x} FROM generate_series(1, 50000) i")
     bench.rows(f"GRANT SELECT ON wide TO {ALICE}")
-    for limit, fits in (("1GB", True), ("64MB", False), ("-1", True)):
-        bench.rows(f"ALTER ROLE {ALICE} SET temp_file_limit = '{limit}'")
-        call = "SELECT madlib_mop.pack_columns('wide', 'wide_packed', 'y', seed => 1)"
-        if fits:
-            bench.rows(call, role=ALICE)
-            bench.rows("DROP TABLE wide_packed, wide_packed_summary", role=ALICE)
-        else:
-            assert "temp_file_limit" in refusal_of(bench, call, role=ALICE).message
-    bench.rows(f"ALTER ROLE {ALICE} RESET temp_file_limit")
+    try:
+        for limit, fits in (("1GB", True), ("64MB", False), ("-1", True)):
+            bench.rows(f"ALTER ROLE {ALICE} SET temp_file_limit = '{limit}'")
+            call = "SELECT madlib_mop.pack_columns('wide', 'wide_packed', 'y', seed => 1)"
+            if fits:
+                bench.rows(call, role=ALICE)
+                bench.rows("DROP TABLE wide_packed, wide_packed_summary", role=ALICE)
+            else:
+                assert "temp_file_limit" in refusal_of(bench, call, role=ALICE).message
+    finally:
+        bench.rows(f"ALTER ROLE {ALICE} RESET temp_file_limit")
 
 
 REFUSED_TYPES = (

@@ -1,4 +1,4 @@
-"""What all readings share: how statements are run with the viewer's own rights, and parts of statements.
+"""What all modules that read facts share: how statements are run with the viewer's own rights, and parts of statements.
 
 Row-level security decides what a viewer sees, so a reading needs no rights of its own: a run that the role may not see
 is like one that does not exist.

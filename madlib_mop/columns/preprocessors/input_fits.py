@@ -25,7 +25,7 @@ from madlib_mop.columns.proposals.kinds import (
 )
 from madlib_mop.columns.proposals.rules import constant_number, no_level, problem
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import Levels, Numbers
+from madlib_mop.columns.raw import MOMENT, Levels, Numbers
 from madlib_mop.columns.transforms.categories import (
     FIRST,
     CategoryFit,
@@ -90,7 +90,8 @@ def _date(spec: ColumnSpec, counted: Statistics) -> Fit:
     parts: tuple[str, ...] = ()
     if spec.encode == "parts":
         values = _sample(counted)
-        possible = PARTS[:2] if spec.sql_type == "date" else FAMILIES[counted.family].parts
+        is_date = counted.family == MOMENT and spec.sql_type == "date"
+        possible = PARTS[:2] if is_date else FAMILIES[counted.family].parts
         parts = tuple(part for part in possible if len(np.unique(steps(values, part))) > 1)
     return DateFit(fit_number(spec, counted), parts)
 

@@ -33,7 +33,7 @@ def refusal(connection, statement, parameters=None, internal: bool = False) -> R
 
 
 def refusal_of(db, statement, parameters=None, role: str | None = None) -> Refusal:
-    """Run a statement that must be rejected, in a session that has no other settings; return the error."""
+    """Run a statement that must be rejected, in the role's kept session (`SqlSessions.caller`); return the error."""
     return refusal(db.caller(role), statement, parameters)
 
 
@@ -48,9 +48,9 @@ def user(db, role: str) -> str:
 
 def insert(db, table: str, **values) -> None:
     """Write one row of the record by hand, as a superuser."""
-    slots = ", ".join(["%s"] * len(values))
+    names, slots = ", ".join(f'"{name}"' for name in values), ", ".join(["%s"] * len(values))
     db.rows(
-        f"INSERT INTO madlib_mop.{table} ({', '.join(values)}) VALUES ({slots})",
+        f"INSERT INTO madlib_mop.{table} ({names}) VALUES ({slots})",
         [json.dumps(value) if isinstance(value, dict) else value for value in values.values()],
     )
 
