@@ -25,8 +25,8 @@ METRICS_FREQUENCY = Argument(
 )  # fmt: skip
 METRICS_EVERY = Argument(
     "metrics_every", "text",
-    "when metrics on a sample of rows are also computed: 'visit': after each visit of a model; a number such as '4':"
-    " after every fourth visit; 'iteration': never, there are only the metrics of metrics_compute_frequency",
+    "'visit': metrics on a sample of rows are also computed after each visit of a model; a number such as '4': after"
+    " every fourth visit; 'iteration': there are only the metrics of metrics_compute_frequency",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip

@@ -46,8 +46,8 @@ CLONE_MODEL = Function(
             "keep_optimizer", "boolean", "also copy the variables of the optimizer, such as its moments", default=True
         ),
         Argument(
-            "num_iterations", "integer", "number of iterations that the copy itself completes, without those that the"
-            " model has completed; NULL: it ends with the same iteration as the model", default=None, check=_ITERATIONS,
+            "num_iterations", "integer", "number of iterations that the copy makes; those that the model has completed"
+            " do not count. NULL: it ends with the same iteration as the model", default=None, check=_ITERATIONS,
         ),
     ),
     schema="madlib_mop",

@@ -53,8 +53,8 @@ class Pbt(Search):
 
     params_class = PbtParams
     summary = (
-        "population based training: at regular intervals, the worst models copy the states of the best ones and"
-        " change their parameters"
+        "population based training: at regular intervals, the worst models copy the weights and the optimizer variables"
+        " of the best ones, and change their parameters"
     )
     repeatable = True
     params: PbtParams
