@@ -1,11 +1,12 @@
 """Admission: a run that the server has no room for waits for its turn, fair between roles, or fails at once."""
 
 import time
+from contextlib import closing
 
 import pytest
 
 from tests.helpers.faults import BackgroundFit, kill, newest_run, visits, wait_for
-from tests.helpers.security.attacks import refusal_of, user
+from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
 ALICE, CAROL = "alice_waits", "carol_waits"
@@ -173,18 +174,9 @@ def test_only_superusers_turn_it_off(bench, at_work):
 
 def refused(db, role: str, value: str) -> str:
     fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_1', '{role}.refused', 'mst', 1)"
-    return refusal_of(_With(db, value), fit, role=role).message
-
-
-class _With:
-    def __init__(self, db, value):
-        self._db, self._value = db, value
-
-    def connect(self, role=None):
-        connection = self._db.connect(role)
-        with connection.cursor() as cursor:
-            cursor.execute("SET madlib_mop.admission = %s", [self._value])
-        return connection
+    with closing(db.connect(role)) as connection:
+        connection.cursor().execute("SET madlib_mop.admission = %s", [value])
+        return refusal(connection, fit).message
 
 
 @pytest.mark.parametrize("value", ["sometimes", ""])
