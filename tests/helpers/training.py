@@ -130,13 +130,13 @@ def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:
 def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str | None = None) -> None:
     """Pack the digits into ``train<suffix>`` and ``valid<suffix>``."""
     train, valid = f"train{suffix}", f"valid{suffix}"
-    with db.caller(role).cursor() as cursor:
-        cursor.execute(f"SET madlib_mop.segments = {n_segments}")
-        for call in (
-            f"training_preprocessor_dl('train_rows', '{train}', 'y', 'x', {buffer_size}, 16.0, seed := 5)",
-            f"validation_preprocessor_dl('valid_rows', '{valid}', 'y', 'x', '{train}', {buffer_size})",
-        ):
-            cursor.execute(f"SELECT madlib.{call}")
+    script(
+        db,
+        f"SET madlib_mop.segments = {n_segments}",
+        f"SELECT madlib.training_preprocessor_dl('train_rows', '{train}', 'y', 'x', {buffer_size}, 16.0, seed := 5)",
+        f"SELECT madlib.validation_preprocessor_dl('valid_rows', '{valid}', 'y', 'x', '{train}', {buffer_size})",
+        role=role,
+    )
 
 
 def load_architectures(db, table: str = "arch", role: str | None = None) -> None:
