@@ -150,14 +150,7 @@ TABLE = Figure("slow", "Slow", "What it is.", "One.", None, ("visit", "s"), (("f
 
 def test_a_table_without_a_chart_is_open_and_follows_the_run(browser, dash, lab, monkeypatch):
     """Its rows are replaced, not its place, so a reader can scroll; without a chart, nothing of Vega is loaded."""
-    shown = [TABLE]
-
-    async def draw(_, facts):
-        return [{**asdict(one), "id": f"figure-{one.key}", "section": "schedule", "axis": None} for one in shown]
-
-    monkeypatch.setattr(Drawing, "draw", draw)
-    monkeypatch.setattr(live, "_MIN_AGE_S", 0.0)
-    monkeypatch.setattr(live, "_AGE_FACTOR", 0)
+    shown = draws(monkeypatch, [TABLE])
     run_id = invent_run(lab, state="running")
     for colours, width in (("light", 1280), ("dark", 390)):
         show_run(browser, dash, run_id, colours=colours, width=width)
@@ -172,10 +165,62 @@ def test_a_table_without_a_chart_is_open_and_follows_the_run(browser, dash, lab,
     browser.wait(lambda: "later" in text(browser, "#figure-slow .numbers"), "the new row")
     assert "first" not in text(browser, "#figure-slow") and text(browser, "#figure-slow .note") == ""
     assert browser.run("return document.querySelector('#figure-slow .scroll').dataset.same") == "yes"
-    shown[0] = replace(next(figures_of(some_facts())), key="slow")
-    visit(lab, run_id, 2)
-    browser.wait(lambda: browser.run("return !!document.querySelector('#figure-slow .chart svg')"), "the chart")
-    assert not browser.run("return !!document.querySelector('#figure-slow .numbers')") and browser.messages() == []
+    browser.run(COUNT_ENDED)
+    chart = replace(next(figures_of(some_facts())), key="slow")
+    for mst_key, n_ended in ((2, 0), (3, 1)):  # the same chart comes back
+        shown[0] = chart
+        visit(lab, run_id, mst_key)
+        browser.wait(lambda: browser.run("return !!document.querySelector('#figure-slow .chart svg')"), "the chart")
+        assert not browser.run("return !!document.querySelector('#figure-slow .numbers')")
+        assert browser.run("return window.ended") == n_ended
+        shown[0] = TABLE
+        visit(lab, run_id, mst_key)
+        browser.wait(lambda: browser.run("return !!document.querySelector('#figure-slow .numbers')"), "the table")
+        assert not browser.run("return !!document.querySelector('#figure-slow .chart')")
+        assert browser.run("return window.ended") == n_ended + 1
+    assert browser.messages() == []
+
+
+#: Counts the views of Vega that are ended, from the moment that Vega is loaded.
+COUNT_ENDED = """
+let embed;
+window.ended = 0;
+Object.defineProperty(window, "vegaEmbed", {
+  get: () => embed,
+  set(made) {
+    embed = async (...given) => {
+      const result = await made(...given);
+      const finalize = result.view.finalize;
+      result.view.finalize = function () { window.ended += 1; return finalize.call(this); };
+      return result;
+    };
+  },
+});
+"""
+
+
+def test_tables_are_shown_although_vega_cannot_be_loaded(browser, dash, lab, monkeypatch):
+    shown = draws(monkeypatch, [TABLE])
+    run_id = invent_run(lab, state="running")
+    show_run(browser, dash, run_id)
+    browser.run("document.getElementById('figures').dataset.vega = '/static/none.js'")
+    shown[:] = [next(figures_of(some_facts())), replace(TABLE, rows=(("later", 2.5),), n_rows=1)]
+    visit(lab, run_id, 1)
+    browser.wait(lambda: "cannot be drawn" in text(browser, "#figures-note"), "the error")
+    assert "later" in text(browser, "#figure-slow .numbers")
+    assert browser.run("return document.querySelectorAll('.chart').length") == 1
+
+
+def draws(monkeypatch, shown: list[Figure]) -> list[Figure]:
+    """Have live pages show these figures, as soon as they ask for them; return the list, which may change."""
+
+    async def draw(_, facts):
+        return [{**asdict(one), "id": f"figure-{one.key}", "section": "schedule", "axis": None} for one in shown]
+
+    monkeypatch.setattr(Drawing, "draw", draw)
+    monkeypatch.setattr(live, "_MIN_AGE_S", 0.0)
+    monkeypatch.setattr(live, "_AGE_FACTOR", 0)
+    return shown
 
 
 def visit(db, run_id: int, mst_key: int) -> None:

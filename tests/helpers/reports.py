@@ -24,7 +24,7 @@ from madlib_mop.catalog.facts.history import CommandFacts, SearchEventFacts
 from madlib_mop.catalog.facts.models import Architecture, FailureGroup, Lineage, ModelFacts
 from madlib_mop.catalog.facts.now import RunStatus, SegmentFacts
 from madlib_mop.catalog.facts.run import CallFacts, Counts, RunFacts
-from madlib_mop.catalog.facts.schedule import Bar, Schedule, SegmentLoad, TimeSpent
+from madlib_mop.catalog.facts.schedule import Bar, LongTask, Schedule, SegmentLoad, TimeSpent
 from madlib_mop.columns.preprocessors.canonical import plain
 from tests.helpers.training import script
 from tests.helpers.unit.rows import a_plan, a_summary
@@ -206,6 +206,7 @@ def some_facts(n_models: int = 12, **fields) -> RunFacts:
         "timeline": Schedule(
             bars, (), tuple(SegmentLoad(s, n_models, 1 - s, 0.8 * n_models, 0.5 * (1 - s), 2.0) for s in (0, 1)),
             (TimeSpent("visit", "compute_s", 15.0), TimeSpent("visit", "other_s", 4.2)), 2 * n_models, 1,
+            (LongTask("visit", 3, 1, 2, 1234.5, 8.4, 2.8), LongTask("evaluation", 1, 0, 1, 12.0, 0.5, None)),
         ),
         "lineage": (Lineage("clone", 2, 1, 1, 2, None, 12.0), Lineage("start weights", 3, origin="model_id 1")),
         "failures": (FailureGroup("stopped", "stopped by ada: too slow", 1, (4,)),),

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import fields
+from statistics import median
 
 import psycopg
 import pytest
@@ -37,6 +38,38 @@ def test_seconds_of_models_that_train_together_are_divided_among_them(db, run_id
     facts = read_run(reader, run_id)
     assert sum(model.seconds for model in facts.models) == pytest.approx(whole)
     assert sum(load.visit_s for load in facts.timeline.loads) == pytest.approx(whole)
+
+
+def test_the_longest_tasks_are_those_of_the_record(db, run_id, reader):
+    """Also at another trainer than the segment's own; and of models that train together, each has its share."""
+    db.rows(
+        """UPDATE madlib_mop.visit SET ended_at = started_at + (12 * epoch + 6 * position + mst_key) * interval '10 ms',
+               timing = CASE WHEN mst_key > 4 THEN '{"fused": 2}' WHEN segment_id = 1 THEN '{"trainer": 0}'
+                             ELSE '{}' END::jsonb
+           WHERE run_id = %s""",
+        [run_id],
+    )
+    db.rows(
+        """INSERT INTO madlib_mop.evaluation (run_id, mst_key, epoch, data_set, shard, segment_id, started_at, ended_at,
+               n_rows)
+           SELECT run_id, m, 1, 'validation', 0, 1, created_at + m * interval '1 s', created_at + m * interval '3 s', 9
+           FROM madlib_mop.run, generate_series(1, 3) AS m WHERE run_id = %s""",
+        [run_id],
+    )
+    tasks = [("evaluation", key, 1, 1, float(key), 2.0 * key) for key in (1, 2, 3)] + db.rows(
+        """SELECT 'visit', mst_key, trainer, epoch, start_s, seconds / CASE WHEN mst_key > 4 THEN 2 ELSE 1 END
+           FROM madlib_mop.timeline WHERE run_id = %s""",
+        [run_id],
+    )
+    medians = {kind: median(task[-1] for task in tasks if task[0] == kind) for kind in ("visit", "evaluation")}
+    expected = sorted(tasks, key=lambda task: -task[-1])[:10]
+    longest = read_run(reader, run_id).timeline.longest
+    assert [(task.kind, task.mst_key, task.segment_id, task.epoch) for task in longest] == [t[:4] for t in expected]
+    assert [task.start_s for task in longest] == pytest.approx([task[4] for task in expected])
+    assert [task.seconds for task in longest] == pytest.approx([task[5] for task in expected])
+    of_median = [task[5] / medians[task[0]] for task in expected]
+    assert [task.of_median for task in longest] == pytest.approx(of_median)
+    assert {task.kind for task in longest} == {"visit", "evaluation"} and medians["evaluation"] == 4
 
 
 def test_a_run_is_as_done_in_the_list_of_the_command_line_as_elsewhere(db, run_id):

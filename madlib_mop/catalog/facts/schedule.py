@@ -1,4 +1,7 @@
-"""When the segments worked: every visit and evaluation, or if there are too many, shares of bins of time."""
+"""When the segments worked: every visit and evaluation, or if there are too many, shares of bins of time.
+
+Also the longest of them, and the parts of their time.
+"""
 
 from dataclasses import dataclass
 from math import ceil
@@ -84,8 +87,38 @@ class TimeSpent:
 
 
 @dataclass(frozen=True, slots=True)
+class LongTask:
+    """One of the longest visits and evaluations.
+
+    Attributes
+    ----------
+    kind : str
+        ``visit`` or ``evaluation``.
+    mst_key, segment_id, epoch : int
+        The segment is that of the trainer.
+    start_s : float
+        Since the start of the run.
+    seconds : float
+        Of models that train together, each has its share.
+    of_median : float or None
+        How many times the median of its kind in this run; None if the median is 0.
+    """
+
+    kind: str
+    mst_key: int
+    segment_id: int
+    epoch: int
+    start_s: float
+    seconds: float
+    of_median: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
-    """When the segments worked: all visits and evaluations as bars, or if there are too many, the shares of bins."""
+    """When the segments worked: all visits and evaluations as bars, or if there are too many, the shares of bins.
+
+    ``longest`` has the longest visits and evaluations, the longest first.
+    """
 
     bars: tuple[Bar, ...] = ()
     bins: tuple[BusyBin, ...] = ()
@@ -93,12 +126,15 @@ class Schedule:
     time_spent: tuple[TimeSpent, ...] = ()
     n_visits: int = 0
     n_evaluations: int = 0
+    longest: tuple[LongTask, ...] = ()
 
 
 #: Bars of one figure.
 MAX_BARS = 2000
 #: Cells of the figure that replaces them.
 MAX_CELLS = 6000
+#: Rows of the table of the longest visits and evaluations.
+MAX_LONGEST = 10
 _MAX_BINS = 200
 
 # a visit of a fused group is one of several that train at once, each with its share of the time
@@ -142,6 +178,18 @@ CROSS JOIN LATERAL generate_series(floor(x.s / $3::pg_catalog.float8)::pg_catalo
                                    floor(x.e / $3::pg_catalog.float8)::pg_catalog.int8) AS b (bin)
 GROUP BY x.segment_id, b.bin ORDER BY x.segment_id, b.bin
 """
+_LONGEST = f"""
+WITH work AS (
+    SELECT w.kind, w.mst_key, w.segment_id, w.epoch,
+           EXTRACT(epoch FROM w.started_at - r.created_at)::pg_catalog.float8 AS start_s,
+           EXTRACT(epoch FROM w.ended_at - w.started_at)::pg_catalog.float8 / w.of_group AS seconds
+    FROM ({_WORK}) w CROSS JOIN (SELECT x.created_at FROM madlib_mop.run x WHERE x.run_id = $1::pg_catalog.int8) r
+)
+SELECT w.kind, w.mst_key, w.segment_id, w.epoch, w.start_s, w.seconds, w.seconds / nullif(k.median, 0) AS of_median
+FROM work w JOIN (SELECT x.kind, percentile_cont(0.5) WITHIN GROUP (ORDER BY x.seconds) AS median
+                  FROM work x GROUP BY x.kind) k ON k.kind = w.kind
+ORDER BY w.seconds DESC, w.start_s, w.segment_id, w.mst_key LIMIT $2::pg_catalog.int8
+"""
 
 
 def read_schedule(reader: FactsReader, run_id: int) -> Schedule:
@@ -176,7 +224,8 @@ def read_schedule(reader: FactsReader, run_id: int) -> Schedule:
         bars = tuple(Bar(**row) for row in reader.rows(_BARS, run_id))
     else:
         bins = _bins(reader, run_id, start, end, len(numbers))
-    return Schedule(bars, bins, tuple(loads), tuple(spent), counts["visit"], counts["evaluation"])
+    longest = tuple(LongTask(**row) for row in reader.rows(_LONGEST, run_id, MAX_LONGEST))
+    return Schedule(bars, bins, tuple(loads), tuple(spent), counts["visit"], counts["evaluation"], longest)
 
 
 def _bins(reader: FactsReader, run_id: int, start: float, end: float, n_segments: int) -> tuple[BusyBin, ...]:

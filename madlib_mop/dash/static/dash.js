@@ -124,7 +124,7 @@ function watch() {
 
 const figures = document.getElementById("figures");
 const drawn = new Map();
-const latest = new Map();
+let latest = [];
 let figuresTag = null;
 let figuresAt = -Infinity;
 let figuresTimer = null;
@@ -156,12 +156,16 @@ async function loadFigures() {
     if (response.status === 304) return;
     if (!response.ok) throw new Error(`status ${response.status}`);
     figuresTag = response.headers.get("ETag");
-    const list = await response.json();
-    if (list.some((figure) => figure.spec)) await loadVega();
-    await showFigures(list);
+    latest = await response.json();
+    placeFigures();
+    await drawFigures();
   } catch (error) {
-    if (!drawn.size) note(`The figures cannot be drawn: ${error.message}`);
+    cannotDraw(error);
   }
+}
+
+function cannotDraw(error) {
+  if (!drawn.size) note(`The figures cannot be drawn: ${error.message}`);
 }
 
 function note(text) {
@@ -170,10 +174,10 @@ function note(text) {
   paragraph.hidden = !text;
 }
 
-async function showFigures(list) {
-  note(list.length ? "" : "There is nothing to draw yet.");
+function placeFigures() {
+  note(latest.length ? "" : "There is nothing to draw yet.");
   for (const section of figures.querySelectorAll(".figure-section")) {
-    const own = list.filter((figure) => figure.section === section.dataset.section);
+    const own = latest.filter((figure) => figure.section === section.dataset.section);
     section.hidden = !own.length;
     for (const old of section.querySelectorAll(":scope > figure")) {
       if (!own.some((figure) => old.id === figure.id)) old.remove();
@@ -181,8 +185,19 @@ async function showFigures(list) {
     for (const figure of own) place(figure, section);
   }
   const about = document.getElementById("not-recorded");
-  if (about) about.hidden = list.some((figure) => ["held-out", "columns"].includes(figure.section));
-  for (const figure of list) await draw(figure);
+  if (about) about.hidden = latest.some((figure) => ["held-out", "columns"].includes(figure.section));
+  for (const [key, { view, chart }] of drawn) {
+    if (chart.isConnected) continue;
+    view.finalize();
+    drawn.delete(key);
+  }
+}
+
+// Tables are shown before this. Newer figures end the drawing of older ones.
+async function drawFigures() {
+  const list = latest;
+  if (list.some((figure) => figure.spec)) await loadVega();
+  for (const figure of list) if (list === latest) await draw(figure);
 }
 
 function place(figure, section) {
@@ -190,7 +205,7 @@ function place(figure, section) {
   const old = document.getElementById(fresh.id);
   const chart = fresh.querySelector(":scope > .chart");
   const oldChart = old?.querySelector(":scope > .chart");
-  if (!old || !chart !== !oldChart) { // it is new, or a table became a chart
+  if (!old || !chart !== !oldChart) { // it is new, or a table became a chart, or a chart a table
     fresh.dataset.axis = figure.axis ?? "";
     fresh.hidden = !isShown(figure);
     if (old) old.replaceWith(fresh);
@@ -210,23 +225,22 @@ function isShown(figure) {
   return !figure.axis || figure.axis === document.querySelector("input[name=axis]:checked")?.value;
 }
 
-figures?.addEventListener("change", async (event) => {
+figures?.addEventListener("change", (event) => {
   if (event.target.name !== "axis") return;
   for (const element of figures.querySelectorAll("figure")) {
     element.hidden = !isShown({ axis: element.dataset.axis });
   }
-  for (const figure of latest.values()) await draw(figure);
+  drawFigures().catch(cannotDraw);
 });
 
 // A figure is drawn once. Later, it gets new data if only these have changed.
 async function draw(figure) {
-  latest.set(figure.key, figure);
   const chart = document.querySelector(`#${CSS.escape(figure.id)} > .chart`);
   if (!chart || !isShown(figure)) return;
   const spec = JSON.parse(figure.spec);
   const shape = JSON.stringify({ ...spec, datasets: Object.keys(spec.datasets ?? {}) });
   const before = drawn.get(figure.key);
-  if (before?.text === figure.spec) return;
+  if (before?.text === figure.spec && before.chart === chart) return;
   if (before?.shape === shape && before.chart === chart) {
     try {
       for (const [name, values] of Object.entries(spec.datasets)) before.view.data(name, values);

@@ -1,11 +1,11 @@
-"""Figures of the schedule: what each segment did when, and where the time went."""
+"""Figures of the schedule: what each segment did when, where the time went, and the longest tasks."""
 
 from collections.abc import Iterator
 
 import altair as alt
 
 from madlib_mop.catalog.facts.run import RunFacts
-from madlib_mop.catalog.live.words import duration
+from madlib_mop.catalog.live.words import duration, number
 from madlib_mop.reports.figures.drawing import COLOURS, QUIET, data, labelled_bars, spec
 from madlib_mop.reports.figures.figure import Figure, table
 from madlib_mop.reports.figures.gantt import LOAD_HEADINGS, gantt, load_rows
@@ -27,10 +27,12 @@ _SECONDS = alt.X("a:Q", title="seconds since the start of the run", scale=alt.Sc
 
 
 def schedule(facts: RunFacts) -> Iterator[Figure]:
-    """Yield the Gantt chart, or the busy shares that replace it, and the parts of the time."""
+    """Yield the Gantt chart, or the busy shares that replace it, the parts of the time, and the longest tasks."""
     if facts.timeline.loads:
         yield _gantt(facts) if facts.timeline.bars else _busy(facts)
         yield _time(facts)
+    if facts.timeline.longest:
+        yield _longest(facts)
 
 
 def _gantt(facts: RunFacts) -> Figure:
@@ -150,6 +152,34 @@ def _time(facts: RunFacts) -> Figure:
         summary=f"The largest part is {rows[0]['p']}: {rows[0]['q']} of {duration(whole)}." if rows else "",
         spec=labelled_bars(rows, alt.X("s:Q", title="seconds, all segments together"), colour, hints),
         headings=("part", "time", "share"),
+        rows=body,
+        n_rows=n_rows,
+    )
+
+
+def _longest(facts: RunFacts) -> Figure:
+    tasks = facts.timeline.longest
+    first = tasks[0]
+    times = f", {number(first.of_median, 3)} times the median of {first.kind}s" if first.of_median is not None else ""
+    body, n_rows = table(
+        [
+            (
+                task.kind, task.mst_key, task.segment_id, task.epoch, f"{task.start_s:,.2f}", number(task.seconds),
+                number(task.of_median, 3),
+            )
+            for task in tasks
+        ]
+    )  # fmt: skip
+    return Figure(
+        key="longest",
+        title="Longest tasks",
+        description="The visits and evaluations that took the most time, at most ten, and how many times the median of"
+        " their kind in this run. The first visit of an architecture to a segment also traces its graph. Of models that"
+        " train together, each has its share of the time.",
+        summary=f"The longest is a{'n' if first.kind == 'evaluation' else ''} {first.kind} of model {first.mst_key} at"
+        f" segment {first.segment_id}, iteration {first.epoch}: {duration(first.seconds)}{times}.",
+        spec=None,
+        headings=("task", "model", "segment", "iteration", "started after (s)", "seconds", "times the median"),
         rows=body,
         n_rows=n_rows,
     )
