@@ -366,7 +366,7 @@ def host_clusters(cluster):
         with ThreadPoolExecutor(len(HOSTS)) as threads:
             for started in [threads.submit(start, name) for name in HOSTS]:
                 started.result()
-        yield clusters
+        yield {name: clusters[name] for name in HOSTS}  # in this order, whichever was first
     finally:
         for host in clusters.values():
             host.destroy()
