@@ -25,11 +25,9 @@ _OF_THE_SESSION = re.compile(
     r"|current_setting|(pg|txid)_\w+|ROLE|DATABASE|OWNED)\b|\bmadlib\w*\.\w+\s*\(",
     re.IGNORECASE,
 )
-
-
 # Changes what a session begins with: sessions that are kept would not know of it.
 _SETS_DEFAULTS = re.compile(r"\bALTER (ROLE|USER|DATABASE|SYSTEM)\b", re.IGNORECASE)
-_OF_OTHERS = re.compile(f"SET |.*{_SETS_DEFAULTS.pattern}", re.IGNORECASE)
+_SETS = re.compile(r"\s*(SET|ALTER (ROLE|USER|DATABASE|SYSTEM))\b", re.IGNORECASE)
 
 
 class SqlSessions(ABC):
@@ -116,7 +114,7 @@ class OneSession(SqlSessions):
 
     def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
         """Run one statement and return its rows ([] if it has none)."""
-        if role is not None or (isinstance(query, str) and (only_looks(query) or _OF_OTHERS.match(query))):
+        if role is not None or (isinstance(query, str) and (only_looks(query) or _SETS.match(query))):
             return self._sessions.rows(query, parameters, role)
         if self._session is None or self._session.closed:
             self._session = self.connect()
