@@ -144,7 +144,7 @@ def test_a_directory_that_cannot_be_used_is_named_before_any_work(bench, path):
 
 def test_another_directory_is_used(bench):
     path = bench.value("SELECT current_setting('data_directory') || '/madlib_mop_rows'")
-    bench.rows(f"COPY (SELECT 1) TO PROGRAM 'mkdir -m 700 {path}'")
+    bench.rows(f"COPY (SELECT 1) TO PROGRAM 'cat && mkdir -m 700 {path}'")  # cat: what is not read is a broken pipe
     bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('shard_directory', %s)", [path])
     try:
         run = fitted(bench, "elsewhere", ON_DISK)
@@ -152,7 +152,7 @@ def test_another_directory_is_used(bench):
         assert bench.rows(f"SELECT pg_ls_dir('{path}')") == []
     finally:
         bench.rows("DELETE FROM madlib_mop.setting")
-        bench.rows(f"COPY (SELECT 1) TO PROGRAM 'rmdir {path}'")
+        bench.rows(f"COPY (SELECT 1) TO PROGRAM 'cat && rmdir {path}'")
 
 
 def test_an_estimate_says_what_is_on_disk(bench):
