@@ -49,8 +49,8 @@ _INDEX_BYTES_OF_A_CHUNK = 20
 SLOT_BYTES = 3 * _PAGE_BYTES
 #: A shorter value is in its row. A table of more than one page has a map of its free space.
 _LONG_BYTES, _MAP_BYTES = 2000, 3 * _PAGE_BYTES
-#: The bytes of a model's row in each output table that has one, besides its weights.
-_ROW_BYTES = 750
+#: The bytes of a model's rows besides its weights, by the suffixes of the output tables that have one of each model.
+_ROW_BYTES = {"": 680, "_info": 400}
 
 
 def stored_bytes(n_bytes: int) -> int:
@@ -78,7 +78,7 @@ def output_bytes(weights: Sequence[int], keys: Mapping[str, str | None], n_more:
         The number of further tables, which have a key and few rows.
     """
     long = sum(stored_bytes(n_bytes) for n_bytes in weights if n_bytes > _LONG_BYTES)
-    rows = dict.fromkeys(("", "_info"), _ROW_BYTES * len(weights))  # the others have one row
+    rows = {suffix: n_bytes * len(weights) for suffix, n_bytes in _ROW_BYTES.items()}  # others have one row in all
     rows[""] += sum(n_bytes for n_bytes in weights if n_bytes <= _LONG_BYTES)
     tables = [_table_bytes(rows.get(suffix, 0), key is not None) for suffix, key in keys.items()]
     more = (_PAGE_BYTES if long else 0) + (_MAP_BYTES if long > _PAGE_BYTES else 0)
