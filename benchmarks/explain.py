@@ -61,6 +61,18 @@ def conv(*filters: int) -> Callable[[int], Any]:
     return build
 
 
+def frozen(*filters: int) -> Callable[[int], Any]:
+    """Return a function that builds a convolutional network of which only the last layer is trained."""
+
+    def build(shape):
+        model = conv(*filters)(shape)
+        for layer in model.layers[:-1]:
+            layer.trainable = False
+        return model
+
+    return build
+
+
 def recurrent(n_units: int) -> Callable[[int], Any]:
     """Return a function that builds a recurrent network for sequences."""
 
@@ -123,6 +135,11 @@ KINDS = (
     Kind("more trainers than processors", 8000, (30,), (mlp(112), mlp(112, 56)), (1e-2, 1e-3), n_segments=4),
     Kind("large states", 1000, (64,), (mlp(1500, 1000),), (1e-3, 1e-4), (100,), 3),
     Kind("recurrent", 1500, (20, 8), (recurrent(24),), (1e-2, 1e-3), (50,), 3, has_validation=True),
+    Kind("frozen layers", 2000, (32, 32, 3), (frozen(10, 20),), (1e-2, 1e-3, 1e-4), n_iterations=8),
+    Kind(
+        "metrics after visits", 4000, (19,), (mlp(68), mlp(68, 34)), (1e-2, 1e-3), n_iterations=8,
+        arguments={"metrics_every": "visit"},
+    ),
     Kind("model averaging", 6000, (25,), (mlp(88, 44),), n_iterations=8, function=AVERAGE),
     Kind(
         "search by asha", 2500, (22,), (mlp(56), mlp(56, 28)), function=SEARCH, has_validation=True,

@@ -82,6 +82,11 @@ class BulkSynchronous:
         """Return whether nothing is in flight and nothing is left to start."""
         return self.epoch > self._last_epoch and not self._in_flight and not any(self._evaluations.values())
 
+    @property
+    def n_unfinished(self) -> int:
+        """The number of units with visits left or in flight: 1 or 0."""
+        return int(self.epoch <= self._last_epoch)
+
     def next_tasks(self) -> list[Visit | Average | Evaluation]:
         """Start all tasks that can start now, and return them."""
         tasks: list[Visit | Average | Evaluation] = [

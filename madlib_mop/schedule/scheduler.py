@@ -514,6 +514,11 @@ class Scheduler:
         """Return whether nothing is in flight and nothing is left to start; a model held back is something left."""
         return not (self._n_unfinished or self._in_flight or self._n_queued)
 
+    @property
+    def n_unfinished(self) -> int:
+        """The number of units with visits left or in flight."""
+        return self._n_unfinished
+
     # Other events of models
 
     def add_model(self, work: ModelWork) -> None:

@@ -394,6 +394,10 @@ class SamplePlan(Document):
     n_rows: int
     every: int
 
+    def is_due(self, n_visits: int) -> bool:
+        """Return whether a model is evaluated after so many visits."""
+        return n_visits % self.every == 0
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan(Document):

@@ -20,6 +20,7 @@ from mop_backend.machine import processors
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.errors import MopError
+from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.sharing import Architectures
@@ -45,6 +46,7 @@ def work_of(
         n_passes=max(1, fit.epochs - fit.initial_epoch),
         most_rows=None if fit.steps_per_epoch is None else fit.steps_per_epoch * fit.batch_size,
         n_places=n_places,
+        is_frozen=has_frozen_layers(architectures.checked(c)),
     )
 
 
@@ -85,6 +87,8 @@ class Work:
         The rows of a pass, if `steps_per_epoch` limits them.
     n_places : int
         How many models are trained together in a graph.
+    is_frozen : bool
+        Whether some layers are not trained.
     """
 
     graph: str
@@ -94,6 +98,7 @@ class Work:
     n_passes: int = 1
     most_rows: int | None = None
     n_places: int = 1
+    is_frozen: bool = False
 
     @property
     def state_bytes(self) -> int:
@@ -215,6 +220,7 @@ class CostModel:
             }
         if found:
             state_bytes = round(median(one.state_bytes for one in found))
+            middle["features_row_s"] = median(one.costs.features_row_s for one in found)
         else:
             state_bytes = work.state_bytes
         return _with_storing(replace(rough, **middle), state_bytes, work, error)
@@ -261,6 +267,7 @@ def _laps(*names: str) -> str:
     return "(" + " + ".join(_LAPS.format(name) for name in names) + ")"
 
 
+_ALL_LAPS = ("build", "state_in", "features", "trace", "compute", "state_out", "sample")
 _MIDDLE = "pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY {0})"
 _NO_GPUS = "pg_catalog.jsonb_build_object()"
 # The times are those of a trainer, so they may be any numbers; they are checked here.
@@ -284,7 +291,8 @@ JOIN LATERAL (
            pg_catalog.max({_laps("state_in")}) AS begin_s,
            pg_catalog.max({_laps("build", "trace", "compute")}) FILTER (WHERE t.is_first) AS first_s,
            pg_catalog.avg(t.n_rows)::pg_catalog.float8 AS n_rows,
-           {_MIDDLE.format("t.seconds - " + _laps("build", "state_in", "trace", "compute", "state_out"))} AS other_s
+           pg_catalog.max({_laps("features")} / t.n_rows) AS features_row_s,
+           {_MIDDLE.format(f"t.seconds - {_laps(*_ALL_LAPS)}")} AS other_s
     FROM (SELECT t.timing, t.n_rows, pg_catalog.date_part('epoch', t.ended_at - t.started_at) AS seconds,
                  {_laps("trace")} >= {_TRACED_S} AS is_first
           FROM madlib_mop.visit t
@@ -326,8 +334,8 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     others, architectures, at_once = [], Architectures(), processors()
     names = (
         "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
-        "begin_s", "first_s", "n_rows", "other_s", "evaluation_row_s", "evaluation_s", "evaluation_first_s",
-        "n_evaluated",
+        "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
+        "evaluation_first_s", "n_evaluated",
     )  # fmt: skip
     for cells in record.execute(_QUERY, values):
         row = dict(zip(names, cells, strict=True))
@@ -370,6 +378,7 @@ def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]], n_processo
         evaluation_s=middle("evaluation_s", rough.evaluation_s),
         evaluation_row_s=each_s or rough.evaluation_row_s,
         most_rows=work.most_rows,
+        features_row_s=max(row["features_row_s"] for row in rows) * share,
     )
     state_bytes = round(median(row["state_bytes"] for row in rows))
     return Measured(work, costs, state_bytes, run_id, has_evaluation)

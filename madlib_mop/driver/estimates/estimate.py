@@ -22,7 +22,9 @@ from madlib_mop.driver.estimates.costs import CostModel, Guess, Work, read_recor
 from madlib_mop.driver.estimates.memory import Memory, memory_of
 from madlib_mop.driver.estimates.probe import ProbedUnit
 from madlib_mop.driver.estimates.searches import SimulatedSearch
-from madlib_mop.driver.evaluation.evaluations import is_due, places_of
+from madlib_mop.driver.evaluation.evaluations import is_due, places_of, shards_of_tasks
+from madlib_mop.driver.outputs.tables import SELECTION_SUFFIXES
+from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
@@ -43,11 +45,12 @@ _PAGE_BYTES = 8192
 #: A state is cut into chunks, of which a page has four.
 _CHUNK_BYTES, _CHUNKS_OF_A_PAGE = 1996, 4
 _INDEX_BYTES_OF_A_CHUNK = 20
-#: A slot without states, and the three output tables of a run with nothing but short rows.
+#: A slot without states.
 SLOT_BYTES = 3 * _PAGE_BYTES
-_OUTPUT_BYTES = 12 * _PAGE_BYTES
 #: A shorter value is in its row. A table of more than one page has a map of its free space.
 _LONG_BYTES, _MAP_BYTES = 2000, 3 * _PAGE_BYTES
+#: The bytes of a model's rows besides its weights, by the suffixes of the output tables that have one of each model.
+_ROW_BYTES = {"": 680, "_info": 400}
 
 
 def stored_bytes(n_bytes: int) -> int:
@@ -62,20 +65,30 @@ def slot_bytes(n_bytes: int) -> int:
     return SLOT_BYTES + stored + (_MAP_BYTES if stored > _PAGE_BYTES else 0)
 
 
-def output_bytes(weights: Sequence[int], row_bytes: int) -> int:
+def output_bytes(weights: Sequence[int], keys: Mapping[str, str | None], n_more: int = 0) -> int:
     """Return the bytes of a run's output tables.
 
     Parameters
     ----------
     weights : sequence of int
         The bytes of each model's weights.
-    row_bytes : int
-        Of what else a model has in them.
+    keys : mapping of str to str or None
+        The primary keys of the tables, by the suffixes of their names.
+    n_more : int
+        The number of further tables, which have a key and few rows.
     """
     long = sum(stored_bytes(n_bytes) for n_bytes in weights if n_bytes > _LONG_BYTES)
-    short = sum(n_bytes for n_bytes in weights if n_bytes <= _LONG_BYTES) + row_bytes * len(weights)
-    more = _PAGE_BYTES + _MAP_BYTES if long > _PAGE_BYTES else 0
-    return _OUTPUT_BYTES + long + short + more
+    rows = {suffix: n_bytes * len(weights) for suffix, n_bytes in _ROW_BYTES.items()}  # others have one row in all
+    rows[""] += sum(n_bytes for n_bytes in weights if n_bytes <= _LONG_BYTES)
+    tables = [_table_bytes(rows.get(suffix, 0), key is not None) for suffix, key in keys.items()]
+    more = (_PAGE_BYTES if long else 0) + (_MAP_BYTES if long > _PAGE_BYTES else 0)
+    return sum(tables) + n_more * _table_bytes(0, True) + long + more
+
+
+def _table_bytes(rows_bytes: int, has_key: bool) -> int:
+    """Return the bytes of a table without long values; an index has two pages, that of long values one."""
+    n_pages = max(1, -(-rows_bytes // _PAGE_BYTES))
+    return (n_pages + 1 + 2 * has_key) * _PAGE_BYTES + (_MAP_BYTES if n_pages > 1 else 0)
 
 
 class SimulatedSlots(Watcher):
@@ -171,8 +184,6 @@ _START_S, _END_S, _WRITE_S = 0.35, 0.12, 0.004
 #: What a task costs besides the trainer's work: in all, and of it in the driver.
 _TASK_S, _DRIVER_S = 0.014, 0.009
 _LOAD_S, _LOAD_BYTES_PER_S, _WRITE_BYTES_PER_S = 0.03, 150e6, 60e6
-#: The bytes of a model's rows in the output tables, besides its weights.
-_ROW_BYTES = 1500
 #: Searches are simulated so many times, as their decisions depend on the losses.
 _N_SEARCHES = 3
 _MOST_VISITS, _FEWEST_ITERATIONS = 5000, 4
@@ -394,7 +405,8 @@ class Estimator:
 
     def _output_bytes(self, works: Sequence[Work]) -> int:
         weights = [work.size.weight_bytes for work in works for _ in range(work.n_places)]
-        return output_bytes(weights, _ROW_BYTES)
+        n_more = len(SELECTION_SUFFIXES) if self.run.is_search else 0
+        return output_bytes(weights, outputs_of(self.run.schedule).KEYS, n_more)
 
     def _binds(self, simulated: _Simulated, memory: Memory) -> list[str]:
         """Return what limits the run."""
@@ -468,7 +480,8 @@ class _Simulated:
         is_here = all(shard.place is None for shard in plan.training.segments)
         n_at_once = max(1, processors() // max(1, run.n_threads)) if is_here else len(rows)
         server = ServerCosts(n_at_once, _TASK_S if task_s is None else task_s + _DRIVER_S, loads)
-        shards = Shards(n_rows, places_of(plan))
+        places = places_of(plan)
+        shards = Shards(n_rows, places, lambda n_units: shards_of_tasks(plan, places, n_units), self._sample_rows)
         search: SimulatedSearch | None = None
         scheduler: Scheduler | BulkSynchronous
         if run.is_search:
@@ -545,6 +558,11 @@ class _Simulated:
         frequency = self._of.run.metrics_compute_frequency
         models = [self._of.models[key] for key in unit]
         return any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models)
+
+    def _sample_rows(self, visit: Visit) -> int:
+        sample = self._of.run.plan.sample
+        n_visits = (visit.epoch - 1) * self._of.run.n_segments + visit.position
+        return sample.n_rows if sample is not None and sample.is_due(n_visits) else 0
 
     def _guess(self, unit: Unit) -> Guess:
         c = self.configurations.get(unit) or self._search.configurations[unit[0]]

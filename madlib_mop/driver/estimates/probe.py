@@ -126,6 +126,11 @@ class _Probing:
         if many is few:  # the shards of the run have a batch or two
             many = self._shard(work, 2 * _FEW_BATCHES)
             long_s, states = self._train(unit, many, states)
+        features_row_s = 0.0
+        if work.is_frozen:  # in the last visit, the output of frozen layers was computed for a new shard
+            new_s = long_s
+            long_s, states = self._train(unit, many, states)
+            features_row_s = max(0.0, new_s - long_s) / many.n_rows
         row_s = max(_LEAST_S, (long_s - short_s) / (many.n_rows - few.n_rows))
         other_s, _ = self._train(unit, few, key=1)  # another model of the graph, which has to be drawn
         rough = rough_costs(work)
@@ -134,6 +139,7 @@ class _Probing:
             "begin_s": max(_LEAST_S, other_s - short_s),
             "visit_s": max(_LEAST_S, short_s - few.n_rows * row_s),
             "row_s": row_s,
+            "features_row_s": features_row_s,
         }
         has_evaluation = time.monotonic() < until
         if has_evaluation:

@@ -262,20 +262,12 @@ class Evaluations:
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, (shard for shards in self._places.values() for shard in shards))
-        for worker, shards in self._tasks_places().items():
+        left = [key for key, m in self._models.items() if m.state in (ModelState.WAITING, ModelState.TRAINING)]
+        n_units = len({self._unit_of(key) for key in left})
+        for worker, shards in shards_of_tasks(self._run.plan, self._places, n_units).items():
             task = EvaluationTask(tuple(mst_keys), tuple(shards), epoch)
             self._scheduler.add_evaluation(self._unit_of(mst_keys[0]), worker, task)
         return True
-
-    def _tasks_places(self) -> dict[int, list[Shard]]:
-        """Return the shards of each task of an evaluation, by the segment of the task.
-
-        Where the trainer of a model holds all rows, one task is all of it, if there are models for the other trainers.
-        """
-        left = [key for key, m in self._models.items() if m.state in (ModelState.WAITING, ModelState.TRAINING)]
-        if not self._run.plan.any_trainer or len({self._unit_of(key) for key in left}) <= self._run.n_segments:
-            return self._places
-        return {min(self._places): [shard for shards in self._places.values() for shard in shards]}
 
     def split(self, task: Evaluation) -> None:
         """Request an evaluation of each model instead of one of several, which has ended in the scheduler."""
@@ -344,6 +336,24 @@ class Evaluations:
     def forget(self, mst_key: int) -> None:
         """Drop the collected evaluations of a failed model."""
         self._open.pop(mst_key, None)
+
+
+def shards_of_tasks(plan: Plan, places: dict[int, list[Shard]], n_units: int) -> dict[int, list[Shard]]:
+    """Return the shards of each task of an evaluation, by the segment of the task.
+
+    Where the trainer of a model holds all rows, one task is all of it, if there are models for the other trainers.
+
+    Parameters
+    ----------
+    plan : Plan
+    places : dict
+        The result of `places_of`.
+    n_units : int
+        The units that wait, train or are evaluated.
+    """
+    if not plan.any_trainer or n_units <= len(plan.training.segments):
+        return places
+    return {min(places): [shard for shards in places.values() for shard in shards]}
 
 
 def places_of(plan: Plan) -> dict[int, list[Shard]]:

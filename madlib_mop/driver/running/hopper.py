@@ -401,7 +401,7 @@ class Hopper(RunLoop[Task]):
             return None
         first = min(self._models[key].first_epoch for key in visit.unit)
         n_visits = (visit.epoch - first) * self._running.run.n_segments + visit.position
-        return sample.segment_id if n_visits % sample.every == 0 else None
+        return sample.segment_id if sample.is_due(n_visits) else None
 
     def _makes(self, mst_key: int | None, visit: Visit) -> TypeGuard[int]:
         """Return whether the model of a place makes a visit; models of a unit can have ended before the others."""

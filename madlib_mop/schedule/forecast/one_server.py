@@ -41,6 +41,8 @@ class UnitCosts:
         The same of the evaluation of one shard.
     most_rows : int or None
         The rows that a visit trains on at most.
+    features_row_s : float
+        Of each row, what a trainer computes once for a shard: the output of frozen first layers.
     """
 
     graph: Hashable
@@ -52,6 +54,7 @@ class UnitCosts:
     evaluation_s: float
     evaluation_row_s: float
     most_rows: int | None = None
+    features_row_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,17 @@ class Shards:
     n_rows : mapping of Shard to int
     places : mapping of int to sequence of Shard
         What the session of each segment evaluates.
+    tasks : callable, optional
+        Returns what each task of an evaluation evaluates, by its segment, for a number of units that are not done;
+        None: ``places``.
+    sample_rows : callable, optional
+        Returns the rows on which a unit is evaluated in a visit, after it has trained.
     """
 
     n_rows: Mapping[Shard, int]
     places: Mapping[int, Sequence[Shard]]
+    tasks: Callable[[int], Mapping[int, Sequence[Shard]]] | None = None
+    sample_rows: Callable[[Visit], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +223,9 @@ class _World:
         self._n_begun = 0
         self._traced: set[tuple[int, Hashable, bool]] = set()
         self._loaded: set[tuple[int, str, int]] = set()
+        self._with_features: set[tuple[int, Hashable, Shard]] = set()
         self._left: Counter[Unit] = Counter()  # evaluations in progress or queued
+        self._last: set[Unit] = set()  # units whose last epoch is evaluated
         self._by_unit: dict[Unit, float] = {}
         self._sums = {"visit": 0.0, "evaluation": 0.0, "trace": 0.0}
         self._n_visits = self._n_evaluations = self._n_traces = 0
@@ -231,6 +243,10 @@ class _World:
             once_s = self._trace(at, costs.graph, False, costs.trace_s)
             if unit not in self._by_unit:
                 once_s += costs.begin_s
+            n_sampled = 0 if self._shards.sample_rows is None else self._shards.sample_rows(task)
+            if n_sampled:
+                seconds += costs.evaluation_s + n_sampled * costs.evaluation_row_s
+                once_s += self._trace(at, costs.graph, True, costs.evaluation_trace_s)
             loads: Sequence[Shard] = [shard]
             self._n_visits += 1
             self._sums["visit"] += seconds
@@ -244,7 +260,7 @@ class _World:
             self._sums["evaluation"] += seconds
         else:  # an average reads and writes a state a segment
             seconds, loads = costs.visit_s * len(self._shards.places) / 2, []
-        once_s += sum(self._load(at, *shard) for shard in loads)
+        once_s += sum(self._load(at, *shard) + self._compute_features(at, costs, shard) for shard in loads)
         work_s = seconds + once_s + self._server.task_s
         self._by_unit[unit] = self._by_unit.get(unit, 0.0) + work_s
         self._n_begun += 1
@@ -262,14 +278,20 @@ class _World:
         return task, seconds, once_s
 
     def evaluate(self, done: EpochDone) -> None:
-        """Ask for the evaluations of a unit: each segment's session evaluates its shards."""
-        for segment, shards in self._shards.places.items():
+        """Ask for the evaluations of a unit."""
+        if done.last:
+            self._last.add(done.unit)
+        n_units = self._scheduler.n_unfinished + len(self._last)
+        tasks = self._shards.places if self._shards.tasks is None else self._shards.tasks(n_units)
+        for segment, shards in tasks.items():
             self._left[done.unit] += 1
             self._scheduler.add_evaluation(done.unit, segment, _Due(done.epoch, tuple(shards)))
 
     def is_evaluated(self, task: Evaluation) -> bool:
         """Note the end of an evaluation; return whether it was the unit's last one."""
         self._left[task.unit] -= 1
+        if not self._left[task.unit]:
+            self._last.discard(task.unit)
         return not self._left[task.unit]
 
     def forecast(self) -> ServerForecast:
@@ -304,3 +326,9 @@ class _World:
             return 0.0
         self._loaded.add((at, data_set, segment))
         return self._server.load_s.get((data_set, segment), 0.0)
+
+    def _compute_features(self, at: int, costs: UnitCosts, shard: Shard) -> float:
+        if not costs.features_row_s or (at, costs.graph, shard) in self._with_features:
+            return 0.0
+        self._with_features.add((at, costs.graph, shard))
+        return self._shards.n_rows[shard] * costs.features_row_s

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, ShardAccess
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, SamplePlan, ShardAccess
+from madlib_mop.driver.estimates import estimate as estimates
 from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import (
@@ -20,6 +21,7 @@ from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
 
 SMALL, LARGE = NetworkSize(2, 1000, 1000, 40), NetworkSize(6, 1_000_000, 1_000_000, 5000)
+PAGE = 8192
 COMPILE = "loss='mse', optimizer='Adam(lr={})', metrics=['mae']"
 
 
@@ -65,6 +67,12 @@ def test_a_network_that_was_measured_costs_what_it_did():
     assert found.state_bytes == 12_345
 
 
+def test_what_is_computed_once_for_a_shard_is_known_only_of_a_network_that_was_measured():
+    one = measured(work(is_frozen=True), 1.0)
+    model = CostModel([replace(one, costs=replace(one.costs, features_row_s=0.5))])
+    assert [model.guess(work(graph)).costs.features_row_s for graph in ("g", "other")] == [0.5, 0.0]
+
+
 def test_another_batch_size_costs_by_the_same_factor():
     small = work(batch_size=8)
     assert CostModel([measured(work(), 3.0)]).guess(small).costs.row_s == pytest.approx(3 * rough_costs(small).row_s)
@@ -104,6 +112,35 @@ def test_visits_evaluations_and_graphs_are_counted():
 def test_models_that_stay_with_a_trainer_trace_their_graph_once():
     found = estimate(4, plan={"any_trainer": True}, units=lambda key: 8 + key % 2)
     assert found.traces.value == 2 * 2
+
+
+@pytest.mark.parametrize(("any_trainer", "n_tasks"), [(True, 58 + 2 * 2), (False, 60 * 2)])
+def test_an_evaluation_is_as_many_tasks_as_in_the_run(monkeypatch, any_trainer, n_tasks):
+    """Six models of ten iterations, evaluated after each one: in one task, until two models are left for two trainers,
+    if each trainer holds all rows; else in one for each segment. A task takes a second, and nothing else takes time."""
+    monkeypatch.setattr(estimates, "processors", lambda: 2)
+    monkeypatch.setattr(estimates, "_DRIVER_S", 0.0)
+    given = dict.fromkeys(("trace_s", "begin_s", "visit_s", "row_s", "evaluation_trace_s", "evaluation_s"), 1e-9)
+    row = a_run(a_plan(any_trainer=any_trainer), n_models=6, num_iterations=10, metrics_compute_frequency=1)
+    estimator = Estimator(row, models(6, n_epochs=10))
+    of = estimator.units()[0].work
+    free = Measured(of, replace(rough_costs(of), evaluation_row_s=1e-9, **given), 8)
+    found = estimator.estimate(CostModel([free]), task_s=1.0)
+    assert found.evaluations.value == 60 * 2
+    assert found.seconds.value == pytest.approx((6 * 10 * 2 + n_tasks) / 2, rel=0.03)
+
+
+@pytest.mark.parametrize(("every", "n_times"), [(1, 24), (2, 12)])
+def test_metrics_after_visits_take_time(monkeypatch, every, n_times):
+    monkeypatch.setattr(estimates, "processors", lambda: 2)
+    of = Estimator(a_run(a_plan()), models(1)).units()[0].work
+    slow = replace(rough_costs(of), evaluation_row_s=1.0)
+    sample = SamplePlan("training", 0, n_rows=5, every=every)
+    seconds = [
+        estimate(4, plan={"sample": each}, costs=CostModel([Measured(of, slow, 8)])).seconds.value
+        for each in (None, sample)
+    ]
+    assert seconds[1] - seconds[0] == pytest.approx(n_times * 5 * 1.0 / 2, rel=0.05), "two trainers"
 
 
 def test_a_fused_group_makes_one_visit():
@@ -200,6 +237,27 @@ def test_model_averaging_moves_no_states_before_its_end():
         slots.ended(Average((1,), 0, epoch), 10.0 * epoch + 2)
     assert slots.n_bytes == slot_bytes(12 * n_bytes) + slot_bytes(0), "nothing was moved"
     assert slots.end() == slot_bytes(n_bytes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_models", "n_pages"), [("fit", 1, 3 * 4 + 1), ("averaging", 1, 2 + 4 + 1), ("search", 4, 5 * 4 + 1)]
+)
+def test_output_tables_are_those_that_the_run_writes(kind, n_models, n_pages):
+    """In pages, without long values: 4 of a table with a primary key, 2 of one without, and one more for the index of
+    long values. A search also writes a model selection table and its summary."""
+    row, of = a_run(a_plan()), models(1, units=lambda key: 400)
+    if kind == "averaging":
+        row = replace(row, schedule="averaging")
+    elif kind == "search":
+        rates = "[{'optimizer': ['SGD'], 'lr': [0.1, 1.0]}]"
+        grid = f"{{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': {rates}}}"
+        search = a_search(
+            "asha", params="R=3, eta=3, num_configs=4", archs={"1": json.dumps(arch(400))}, compile_params_grid=grid,
+            fit_params_grid="{'batch_size': [4], 'epochs': [1]}",
+        )  # fmt: skip
+        row, of = a_run(a_plan(search=search), kind="automl", num_iterations=3, n_models=0), []
+    long = n_models * stored_bytes(4 * (5 * 400 + 401 * 2)) + 3 * PAGE  # with a map of free space
+    assert Estimator(row, of).estimate(CostModel()).output_bytes == pytest.approx(n_pages * PAGE + long, abs=PAGE)
 
 
 def test_a_trainer_without_visits_takes_less_memory():

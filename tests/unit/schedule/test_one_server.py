@@ -58,6 +58,12 @@ def test_a_visit_of_fewer_steps_takes_less():
     assert forecast(1, 1, of_unit=lambda unit: costs(most_rows=10)).seconds == pytest.approx(1.0 + 0.055)
 
 
+def test_the_output_of_frozen_layers_is_computed_once_for_a_shard():
+    due = lambda unit, epoch: True  # noqa: E731
+    found = forecast(2, 1, 3, due=due, of_unit=lambda unit: costs(features_row_s=0.01))
+    assert found.seconds == pytest.approx(2 * 1.0 + 2 * 3 * 2 * 0.1 + N_ROWS * 0.01)
+
+
 def test_evaluations_come_after_the_epochs_that_are_due():
     ends = []
     due = lambda unit, epoch: epoch % 2 == 0  # noqa: E731
