@@ -30,7 +30,8 @@ def user(db, keras):
     one_thread()
     db.rows(ROWS)
     for name, target in (("sold", "sold"), ("price", "price"), ("both", "sold, price")):
-        pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', validation => 0.2, seed => 1)")
+        held_out = "validation => 0.2, test => 0.2"
+        pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', {held_out}, seed => 1)")
         outputs = {one: N_CLASSES[one] for one in target.split(", ")}
         load_linear(db, f"{name}_packed", outputs, "batch_size=16, epochs=1")
         db.rows(FIT.format(name))
@@ -72,7 +73,7 @@ def test_the_probability_of_a_class_can_be_written_and_all_columns_kept(user):
 
 @pytest.mark.parametrize("calibration", ["temperature", "isotonic"])
 def test_calibrated_probabilities_are_those_of_each_row_alone(user, calibration):
-    held_out = f"held_out => 'sold_packed_validation', calibration => '{calibration}'"
+    held_out = f"held_out => 'sold_packed_test', calibration => '{calibration}'"
     version = user.value(f"SELECT madlib_mop.register('sure', 'sold', {held_out})")
     model = f"sure@{version}"
     user.rows(f"SELECT madlib_mop.score('{model}', 'rooms', 'out_sure', calibrated => true, replace => true)")
@@ -91,7 +92,7 @@ def test_calibrated_probabilities_are_those_of_each_row_alone(user, calibration)
 
 
 def test_of_several_outputs_the_classes_are_calibrated_and_the_numbers_stay(user):
-    version = user.value("SELECT madlib_mop.register('sure_both', 'both', held_out => 'both_packed_validation')")
+    version = user.value("SELECT madlib_mop.register('sure_both', 'both', held_out => 'both_packed_test')")
     for output, more in (("out_raw", ""), ("out_calibrated", ", calibrated => true")):
         user.rows(f"SELECT madlib_mop.score('sure_both@{version}', 'rooms', '{output}'{more})")
     rows = user.rows("SELECT a.*, b.* FROM out_raw a JOIN out_calibrated b USING (id)")
