@@ -50,7 +50,8 @@ CREATE TABLE madlib_mop.run (
     paused_by                  name,
     reopened                   boolean NOT NULL DEFAULT false,
     asked_at                   timestamptz,
-    admitted_at                timestamptz
+    admitted_at                timestamptz,
+    baselines                  jsonb NOT NULL DEFAULT '[]'
 )
 -- if greenplum
 DISTRIBUTED BY (run_id)
@@ -64,6 +65,7 @@ COMMENT ON COLUMN madlib_mop.run.arguments IS 'The arguments of the call that st
 COMMENT ON COLUMN madlib_mop.run.faults IS 'Failed tasks that will be retried, with the numbers of their failures and of kills of their trainer';
 COMMENT ON COLUMN madlib_mop.run.paused_by IS 'Set while the run is paused: the role that called pause()';
 COMMENT ON COLUMN madlib_mop.run.reopened IS 'Set when a command gave a finished run more to train; then resume() replaces the rows of its output tables';
+COMMENT ON COLUMN madlib_mop.run.baselines IS 'What the models are compared with, written by learn: name; mst_key, if it is a model of the run; otherwise the figures on the validation data and a note';
 COMMENT ON COLUMN madlib_mop.run.asked_at IS 'When it began to wait for its turn to train';
 COMMENT ON COLUMN madlib_mop.run.admitted_at IS 'When it was admitted; NULL while it waits';
 COMMENT ON COLUMN madlib_mop.run.makespan_s IS 'Seconds from the start of the first visit or evaluation to the end of the last, without interruptions';

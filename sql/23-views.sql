@@ -95,7 +95,7 @@ SELECT run_id,
        validation_metric, validation_loss, training_metric, training_loss,
        metric_name, compile_params, fit_params, state_detail,
        coalesce(sample_visits, (metric_epoch - first_epoch + 1) * n_segments::bigint) AS metric_visits, metric_rows,
-       coalesce(CASE WHEN of_one_metric THEN run_metric END, 'loss') AS ranked_by
+       coalesce(CASE WHEN of_one_metric THEN run_metric END, 'loss') AS ranked_by, baseline
 FROM (
     SELECT figures.*, pg_catalog.min(metric_name) OVER run AS run_metric,
            pg_catalog.min(metric_name) OVER run = pg_catalog.max(metric_name) OVER run
@@ -105,7 +105,7 @@ FROM (
            nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
     FROM (
         SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.first_epoch, m.n_segments, m.reached, m.reached_visits,
-               m.sample_visits, m.compile_params, m.fit_params, m.state_detail,
+               m.sample_visits, m.compile_params, m.fit_params, m.state_detail, m.baseline,
                CASE WHEN m.sample_visits IS NULL THEN m.metric_epoch ELSE f.sample_epoch END AS metric_epoch,
                f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name, f.metric_rows
         FROM (
@@ -115,6 +115,8 @@ FROM (
             FROM (
                 SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.first_epoch, r.n_segments, o.compile_params, o.fit_params,
                        o.state_detail, e.newest, s.newest_visits,
+                       pg_catalog.jsonb_path_query_first(r.baselines, '$[*] ? (@.mst_key == $key).name',
+                           pg_catalog.jsonb_build_object('key', o.mst_key)) #>> '{}' AS baseline,
                        CASE WHEN (o.best_state ->> 'version')::bigint = o.state_version
                            THEN (o.best_state ->> 'epoch')::integer END AS restored,
                        pg_catalog.min(e.newest) FILTER (WHERE o.state IN ('waiting', 'training'))
@@ -155,14 +157,25 @@ FROM (
                 SELECT b.data_set, b.ordinal, b.name, b.value, b.epoch, b.n_rows FROM madlib_mop.visit_metric b
                 WHERE b.run_id = m.run_id AND b.mst_key = m.mst_key AND b.visits = m.sample_visits) x) f
         ) figures
-    WINDOW run AS (PARTITION BY run_id)) ranked;
+    WINDOW run AS (PARTITION BY run_id)) ranked
+UNION ALL
+SELECT r.run_id, NULL, NULL, NULL, 'baseline', NULL, NULL, NULL, b.validation_metric, b.validation_loss, NULL, NULL,
+       b.metric_name, NULL, NULL, b.note, NULL, NULL, NULL, b.name
+FROM madlib_mop.run r
+CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(r.baselines) AS b (
+    name text, mst_key integer, metric_name text, validation_metric double precision, validation_loss double precision, note text)
+WHERE b.mst_key IS NULL
+-- if greenplum
+      AND madlib_mop_calls.may_see(r.owner)
+-- end
+;
 COMMENT ON VIEW madlib_mop.leaderboard
-IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after the same number of visits, metric_visits: the greatest of which all that train have figures. Without metrics_every, these are whole epochs. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that number of visits, or then of the greatest metric_epoch of the run. metric_rows is the number of rows of the sample that was evaluated, NULL if it was all rows. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
+IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after the same number of visits, metric_visits: the greatest of which all that train have figures. Without metrics_every, these are whole epochs. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that number of visits, or then of the greatest metric_epoch of the run. metric_rows is the number of rows of the sample that was evaluated, NULL if it was all rows. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last. Then come baselines that are no models of the run (state baseline): they have figures to compare with, and neither a rank nor an mst_key, because they cannot predict.';
 COMMENT ON COLUMN madlib_mop.leaderboard.run_id IS 'The run';
-COMMENT ON COLUMN madlib_mop.leaderboard.rank IS 'Rank of the model in the run, from 1';
-COMMENT ON COLUMN madlib_mop.leaderboard.mst_key IS 'The model';
+COMMENT ON COLUMN madlib_mop.leaderboard.rank IS 'Rank of the model in the run, from 1; NULL: a baseline that is no model';
+COMMENT ON COLUMN madlib_mop.leaderboard.mst_key IS 'The model; NULL: a baseline that is no model, and cannot predict';
 COMMENT ON COLUMN madlib_mop.leaderboard.model_id IS 'Its architecture''s number in the table of architectures';
-COMMENT ON COLUMN madlib_mop.leaderboard.state IS 'waiting, training, trained, stopped or failed';
+COMMENT ON COLUMN madlib_mop.leaderboard.state IS 'waiting, training, trained, stopped or failed; baseline: no model';
 COMMENT ON COLUMN madlib_mop.leaderboard.epoch IS 'The epoch of its newest visit';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_epoch IS 'The epoch of the figures in this row';
 COMMENT ON COLUMN madlib_mop.leaderboard.comparable IS 'Whether the figures are of the same number of visits as those of the other models';
@@ -173,10 +186,11 @@ COMMENT ON COLUMN madlib_mop.leaderboard.training_loss IS 'Its loss on the train
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_name IS 'Keras'' name of its first metric';
 COMMENT ON COLUMN madlib_mop.leaderboard.compile_params IS 'Its compile parameters, as text';
 COMMENT ON COLUMN madlib_mop.leaderboard.fit_params IS 'Its fit parameters, as text';
-COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed, was stopped or ended early';
+COMMENT ON COLUMN madlib_mop.leaderboard.state_detail IS 'Why it failed, was stopped or ended early; of a baseline that is no model: what it is';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_visits IS 'Number of visits after which the figures were computed';
 COMMENT ON COLUMN madlib_mop.leaderboard.metric_rows IS 'Number of rows of the sample that was evaluated; NULL: all rows';
 COMMENT ON COLUMN madlib_mop.leaderboard.ranked_by IS 'What the models of the run are ranked by: their first metric if all have the same one, else loss. The first one is the best model of the run';
+COMMENT ON COLUMN madlib_mop.leaderboard.baseline IS 'The name of what the models are compared with: linear model, which is a model of the run, or gradient boosting, which is none; NULL: no baseline';
 
 -- if greenplum
 CREATE VIEW madlib_mop.pareto WITH (security_barrier = true) AS

@@ -343,6 +343,10 @@ ANY_NAME = Argument(
     check=Given("Pass the name of a registered model or of a table."),
 )
 KEY_OF_TABLE = replace(_MST_KEY, help="key of the model, for a table of models")
+CALIBRATED = Argument(
+    "calibrated", "boolean", "whether probabilities are calibrated by the held-out rows of a registered model",
+    default=False,
+)  # fmt: skip
 _MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
 SCORE = Function(
     "score",
@@ -372,6 +376,11 @@ SCORE = Function(
             default=None,
         ),
         Argument("replace", "boolean", "whether a table that score has written is replaced", default=False),
+        replace(
+            CALIBRATED,
+            help="whether probabilities are calibrated by the held-out rows of a registered model; the predicted class"
+            " stays the same",
+        ),
     ),
     schema="madlib_mop",
     comments=(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from madlib_mop.calls.argument import AboveZero, AboveZeroOrNull, Argument, Function, Given, Whole
-from madlib_mop.calls.inference import ANY_NAME, KEY_OF_TABLE
+from madlib_mop.calls.inference import ANY_NAME, CALIBRATED, KEY_OF_TABLE
 from madlib_mop.calls.shared import SEED_CHECK
 
 _TABLE = Argument(
@@ -124,10 +124,7 @@ RELIABILITY = Function(
             "n_bins", "integer", "number of intervals between 0 and 1", default=10,
             check=Whole(1, 1000, is_needed=True),
         ),
-        Argument(
-            "calibrated", "boolean", "whether probabilities are calibrated by the held-out rows of a registered model",
-            default=False,
-        ),
+        CALIBRATED,
     ),
     schema="madlib_mop",
     comments=(

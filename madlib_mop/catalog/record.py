@@ -74,7 +74,7 @@ RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
 #: libpq's ConnStatusType
 _CONNECTION_OK = 0
 #: Columns of a run whose changes live pages are notified of.
-_SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at"))
+_SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at", "baselines"))
 
 
 class Record(RunChanges, RunAdmission, ReservedTables):
@@ -134,11 +134,13 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         sequence = "pg_catalog.pg_get_serial_sequence('madlib_mop.run', 'run_id')"
         return int(self.execute(f"SELECT pg_catalog.nextval({sequence})")[0][0])
 
-    def newest_run_of(self, caller_pid: int | None) -> int | None:
-        """Return the newest run that a server process has called."""
-        rows = self.execute(
-            "SELECT pg_catalog.max(run_id) FROM madlib_mop.run WHERE caller_pid = %s::pg_catalog.int4", [caller_pid]
-        )
+    def newest_run_of(self, caller_pid: int | None, after: int) -> int | None:
+        """Return the newest run that a server process has called; not one of an earlier process with its number.
+
+        ``after`` is a number from `unused_run_id`: only later runs are meant.
+        """
+        query = "SELECT pg_catalog.max(run_id) FROM madlib_mop.run WHERE caller_pid = %s::pg_catalog.int4"
+        rows = self.execute(f"{query} AND run_id > %s::pg_catalog.int8", [caller_pid, after])
         return None if rows[0][0] is None else int(rows[0][0])
 
     def add_run(

@@ -56,7 +56,7 @@ run = _table(
     " model_arch_table schedule login_role cancelled_by paused_by",
     regrole="owner",
     integer="num_iterations metrics_compute_frequency n_models n_segments n_threads driver_pid caller_pid",
-    boolean="warm_start use_caching reopened", jsonb="arguments plan versions faults",
+    boolean="warm_start use_caching reopened", jsonb="arguments plan versions faults baselines",
     timestamptz="created_at ended_at asked_at admitted_at", float8="training_s makespan_s lower_bound_s idle_share",
 )  # fmt: skip
 segment = _table(

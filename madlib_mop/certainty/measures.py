@@ -146,6 +146,32 @@ def of_numbers(predicted: Floats, truth: Floats) -> list[Measure]:
     return found
 
 
+#: The measures of `of_scaled_numbers`.
+SCALED_MSE, SCALED_MAE = "scaled MSE", "scaled MAE"
+
+
+def of_scaled_numbers(predicted: Floats, truth: Floats) -> list[Measure]:
+    """Return the mean squared and the mean absolute error of numbers as they are packed, float64 (n_rows,) each.
+
+    They are the loss and the metric of proposed networks.
+    """
+    errors, deviations = predicted - truth, truth - truth.mean()
+    return [
+        Measure(
+            SCALED_MSE,
+            float((errors**2).mean()),
+            float((deviations**2).mean()),
+            "mean squared error of the scaled numbers; baseline: always the mean",
+        ),
+        Measure(
+            SCALED_MAE,
+            float(np.abs(errors).mean()),
+            float(np.abs(truth - np.median(truth)).mean()),
+            "mean absolute error of the scaled numbers; baseline: always the median",
+        ),
+    ]
+
+
 @dataclass(frozen=True)
 class Bin:
     """Rows whose probabilities lie in one interval, of `reliability`.

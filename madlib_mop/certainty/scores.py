@@ -1,5 +1,5 @@
 """Scores of held-out rows: what a version keeps of them, so that mop_backend/held_out.py can return intervals, sets and
-calibrated probabilities; called by driver/registry/held_out.py.
+calibrated probabilities; called by driver/registry/held_out.py. Calibrated probabilities of many rows.
 """
 
 import math
@@ -7,9 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from mop_backend.held_out import ISOTONIC, LOG_RESIDUAL, PROBABILITY, RESIDUAL, TEMPERATURE, Curve, HeldOut
+from mop_backend.held_out import (
+    ISOTONIC,
+    LOG_RESIDUAL,
+    PROBABILITY,
+    RESIDUAL,
+    TEMPERATURE,
+    Curve,
+    HeldOut,
+    HeldOutError,
+    calibrated,
+)
 
 from madlib_mop.columns.transforms.logarithm import signed_log1p
+from madlib_mop.errors import Unsupported
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -35,6 +46,21 @@ def kept_ranks(n_rows: int) -> npt.NDArray[np.int64]:
         return np.arange(1, n_rows + 1)
     even = np.ceil(np.linspace(1, n_rows, MOST_SCORES - _WORST)).astype(np.int64)
     return np.union1d(even, np.arange(n_rows - _WORST + 1, n_rows + 1))
+
+
+def calibrate(probabilities: Floats, held_out: HeldOut) -> Floats:
+    """Return the calibrated probabilities of rows, float64 (n_rows, n_classes); NaN for rows with NaN.
+
+    Raises
+    ------
+    Unsupported
+        If the held-out rows calibrate no probabilities, or those of another number of classes.
+    """
+    try:
+        found = [calibrated(row, held_out) for row in probabilities.tolist()]
+    except HeldOutError as error:
+        raise Unsupported(f"calibrated: {error}", hint=error.hint) from None
+    return np.array(found, np.float64).reshape(probabilities.shape)
 
 
 def of_numbers(output: str, table: str, predicted: Floats, truth: Floats, with_logarithm: bool) -> HeldOut:

@@ -189,7 +189,7 @@ class Database(Preparing):
         output : str, optional
             Name of the new table. Default: a new name.
         **arguments
-            Further arguments of the SQL function: ``keep``, ``of_class``, ``mst_key``, ``replace``,
+            Further arguments of the SQL function: ``keep``, ``of_class``, ``calibrated``, ``mst_key``, ``replace``,
             ``independent_varname``. A data frame has no primary key, so all of its columns are copied by default.
 
         Raises

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from madlib_mop.catalog.facts.models import ModelLine
 from madlib_mop.catalog.facts.now import RunNow, RunStatus
 from madlib_mop.catalog.live.words import best_of, clean, number, progress_of, state_of
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.client.calling.errors import bad_input
 
 #: What `fit` and `wait` take: whether progress is shown, or a function that gets each state.
@@ -44,7 +45,7 @@ def html_of(now: RunNow) -> str:
     title = f"Run {status.run_id}: {escape(clean(state_of(status)))}"
     detail = f"<div>{escape(clean(status.detail))}</div>" if status.detail else ""
     head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-    rows = "".join(_row(model) for model in now.models)
+    rows = "".join(_row(model) for model in now.models) + "".join(_row_of_baseline(one) for one in now.baselines)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
     return (
         f"<div><strong>{title}</strong><br><progress max='100' value='{status.percent_done:g}' style='width: 24em'>"
@@ -54,7 +55,16 @@ def html_of(now: RunNow) -> str:
 
 def _row(model: ModelLine) -> str:
     figures = (number(value) for _, value in model.figures)
-    cells = (model.rank, model.mst_key, clean(model.state), model.epoch, *figures)
+    state = f"{model.state}, {model.baseline}" if model.baseline else model.state
+    return _cells(model.rank, model.mst_key, clean(state), model.epoch, *figures)
+
+
+def _row_of_baseline(one: Baseline) -> str:
+    figures = number(one.validation_metric), number(one.validation_loss), "", ""
+    return _cells("", clean(one.name), "baseline", "", *figures)
+
+
+def _cells(*cells: object) -> str:
     return "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>"
 
 

@@ -96,7 +96,10 @@ class Run:
         return status
 
     def leaderboard(self) -> "pandas.DataFrame":
-        """Return the models, best first, with the columns of view ``leaderboard``; indexed by ``mst_key``."""
+        """Return the models, best first, with the columns of view ``leaderboard``; indexed by ``mst_key``.
+
+        Baselines that are no models come last; their ``mst_key`` is NA, because they cannot predict.
+        """
         return read_own(self._calls.sessions, LEADERBOARD, [self.run_id]).drop(columns="run_id").set_index("mst_key")
 
     def pareto(self) -> "pandas.DataFrame":

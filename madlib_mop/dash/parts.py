@@ -44,7 +44,7 @@ class Pages:
     def of_run(self, now: RunNow) -> dict[str, Any]:
         """Return the parts of the page of a run, with the rows of its leaderboard by key and in order."""
         module: Any = self._jinja.get_template("run_parts.html").module
-        names = ("head", "progress", "segments", "failures", "commands")
+        names = ("head", "progress", "baselines", "segments", "failures", "commands")
         parts = {name: str(getattr(module, name)(now)) for name in names}
         metric = next((model.metric_name for model in now.models if model.metric_name), None)
         rows = {str(model.mst_key): str(module.model(model, now.status)) for model in now.models}

@@ -60,6 +60,7 @@ ALTER TABLE madlib_mop.run ADD COLUMN paused_by name;
 ALTER TABLE madlib_mop.run ADD COLUMN reopened boolean NOT NULL DEFAULT false;
 ALTER TABLE madlib_mop.run ADD COLUMN asked_at timestamptz;
 ALTER TABLE madlib_mop.run ADD COLUMN admitted_at timestamptz;
+ALTER TABLE madlib_mop.run ADD COLUMN baselines jsonb NOT NULL DEFAULT '[]';
 ALTER TABLE madlib_mop.segment ADD COLUMN task jsonb;
 ALTER TABLE madlib_mop.segment ADD COLUMN task_since timestamptz;
 ALTER TABLE madlib_mop.model ADD COLUMN seed_key integer;

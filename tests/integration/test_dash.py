@@ -8,6 +8,7 @@ import time
 import psycopg2
 import pytest
 
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.dash import feeds
 from tests.helpers.commands import run
 from tests.helpers.dash import dsn_of, serving
@@ -124,6 +125,21 @@ def test_a_change_is_sent_once_it_is_told(browser, lab):
         waited_s, parts = time.monotonic() - began, json.loads(data)
     assert name == "change" and waited_s < 4, "it does not wait for the next look"
     assert list(parts["rows"]) == ["2"] and "stopped" in parts["rows"]["2"], "only what has changed"
+
+
+def test_what_the_models_are_compared_with_is_a_part_of_the_page(browser, lab):
+    run_id = invent_run(lab, state="running")
+    boosting = Baseline(name="gradient boosting", metric_name="accuracy", validation_metric=0.9912, note="no model")
+    with browser.events(f"/runs/{run_id}/events") as events:
+        assert json.loads(next(events)[2])["baselines"].strip() == ""
+        document = json.dumps([boosting.as_json()])
+        lab.rows("UPDATE madlib_mop.run SET baselines = %s WHERE run_id = %s", [document, run_id])
+        tell(lab, run_id)
+        name, _, data = next(events)
+    part = json.loads(data)["baselines"]
+    assert name == "change" and "rows" not in json.loads(data), "the models are as before"
+    assert "gradient boosting" in part and "0.9912" in part and "no model" in part and "button" not in part
+    assert f'<tfoot id="part-baselines">{part}</tfoot>' in browser.get(f"/runs/{run_id}").text
 
 
 def test_who_comes_back_gets_what_was_missed(browser, lab):

@@ -91,6 +91,14 @@ def test_several_targets_and_numbers_in_the_units_of_the_table(shop):
     measured = {(output, metric) for output, _, metric in found}
     assert measured >= {("income", "R2"), ("income", "MAE"), ("kind", "log loss")}
     assert 100 < found["income", "test", "RMSE"][2] < 200, "the deviation of numbers from 0 to 499"
+    units = {
+        data_set: found["income", data_set, "MAE"][1] / found["income", data_set, "scaled MAE"][1]
+        for data_set in ("validation", "test")
+    }
+    assert units["validation"] == pytest.approx(units["test"], rel=1e-3) and 100 < units["test"] < 200
+    rmse, scaled = found["income", "test", "RMSE"][1], found["income", "test", "scaled MSE"][1]
+    assert rmse / scaled**0.5 == pytest.approx(units["test"], rel=1e-3)
+    assert ("kind", "scaled MSE") not in measured
 
 
 def test_what_it_cannot_train_on_is_one_error(shop):

@@ -1,7 +1,11 @@
 """The leaderboard: the ranks of a run's models, by a rule for any metric."""
 
+import json
+
 import pytest
 
+from madlib_mop.catalog.facts.now import read_baselines, read_models, read_trained
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_NAMES, METRIC_STRINGS, METRICS
 from madlib_mop.models.parameters.parser import HIGHER, higher_is_better
 from tests.helpers.security.attacks import insert, record_run
@@ -147,3 +151,42 @@ def test_a_model_without_figures_does_not_keep_the_others_from_being_ranked(boar
     db.rows("UPDATE madlib_mop.metric SET mst_key = 9 WHERE mst_key = 2")
     under_way(db, 1, 2)
     assert shown(db) == {1: (1, 2, True, 0.5), 2: (2, None, None, None)}
+
+
+LINEAR = Baseline(name="linear model", mst_key=2)
+BOOSTING = Baseline(
+    name="gradient boosting", metric_name="accuracy", validation_metric=0.97, validation_loss=0.2,
+    note="to compare with",
+)  # fmt: skip
+
+
+def test_baselines_stand_beside_the_models_and_one_that_is_none_has_no_rank_and_no_key(board, db):
+    assert board(m1=at(1, 0.5, 0.95), m2=at(1, 0.4, 0.9)) == [1, 2]
+    query = (
+        "SELECT rank, mst_key, model_id, state, baseline, metric_name, validation_metric, validation_loss,"
+        " state_detail, ranked_by FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key"
+    )
+    models = [
+        (1, 1, 1, "trained", None, "accuracy", 0.95, 0.5, None, "accuracy"),
+        (2, 2, 1, "trained", None, "accuracy", 0.9, 0.4, None, "accuracy"),
+    ]
+    assert db.rows(query, [RUN]) == models
+    document = json.dumps([LINEAR.as_json(), BOOSTING.as_json()])
+    db.rows("UPDATE madlib_mop.run SET baselines = %s WHERE run_id = %s", [document, RUN])
+    first, second, third = db.rows(query, [RUN])
+    assert [first, second] == [models[0], (*models[1][:4], "linear model", *models[1][5:])]
+    assert third == (None, None, None, "baseline", BOOSTING.name, "accuracy", 0.97, 0.2, "to compare with", None)
+    assert db.rows("SELECT baseline FROM madlib_mop.leaderboard WHERE run_id <> %s", [RUN]) == []
+
+
+def test_a_baseline_that_is_no_model_is_read_for_pages_and_offered_to_nobody(board, db):
+    """It would be the best one."""
+    board(m1=at(1, 0.5, 0.95), m2=at(1, 0.4, 0.9))
+    document = json.dumps([LINEAR.as_json(), BOOSTING.as_json()])
+    db.rows("UPDATE madlib_mop.run SET baselines = %s WHERE run_id = %s", [document, RUN])
+    db.rows("UPDATE madlib_mop.model SET model_bytes = 8")
+    assert read_baselines(db.rows, RUN) == (BOOSTING,)
+    assert [(line.mst_key, line.baseline) for line in read_models(db.rows, RUN)] == [(1, None), (2, "linear model")]
+    assert read_trained(db.rows, RUN) == [1, 2]
+    assert {key for (key,) in db.rows("SELECT mst_key FROM madlib_mop.pareto")} == {1}
+    assert db.rows("SELECT mst_key FROM madlib_mop.leaderboard WHERE rank = 1") == [(1,)]

@@ -113,11 +113,44 @@ def test_gradient_boosting_is_measured_on_the_same_rows(shop, learned):
     again = re.search(r"SELECT \* FROM madlib_mop.gradient_boosting\(.+\);", note)[0]
     found = rows(connection, again.replace("*", "metric, value, n_rows, data_set"))
     ((n_test,),) = rows(connection, "SELECT sum(churned_shape[1]) FROM customers_churned_packed_test")
-    for metric, figure, n_rows, data_set in found:
+    tested = [row for row in found if row[3] == "test"]
+    for metric, figure, n_rows, _ in tested:
         value, baseline, note = learned[f"gradient boosting: {metric}"]
         assert (value, baseline) == (f"{figure:.4g}", learned[metric][1])
-        assert (n_rows, data_set, note) == (n_test, "test", f"of {n_test} held-out rows")
-    assert {metric for metric, *_ in found} == {"accuracy", "balanced accuracy", "log loss", "AUC"}
+        assert (n_rows, note) == (n_test, f"of {n_test} held-out rows")
+    measured = {"accuracy", "balanced accuracy", "log loss", "AUC"}
+    assert {metric for metric, *_ in found} == measured == {metric for metric, *_ in tested}
+    validated = {metric: figure for metric, figure, _, data_set in found if data_set == "validation"}
+    board = "SELECT metric_name, validation_metric, validation_loss FROM madlib_mop.leaderboard WHERE run_id = %s"
+    run_id = int(learned["run"][0])
+    (row,) = rows(connection, f"{board} AND mst_key IS NULL", (run_id,))
+    assert row == ("accuracy", validated["accuracy"], validated["log loss"])
+
+
+def test_the_leaderboard_of_its_run_has_the_baselines_marked_as_such(shop, learned):
+    db, connection = shop
+    run_id = int(learned["run"][0])
+    board = rows(
+        connection,
+        "SELECT rank, mst_key, state, baseline, metric_name, state_detail FROM madlib_mop.leaderboard"
+        " WHERE run_id = %s ORDER BY rank",
+        (run_id,),
+    )
+    *models, (rank, key, state, baseline, metric, what) = board
+    assert (rank, key, state, baseline, metric) == (None, None, "baseline", "gradient boosting", "accuracy")
+    assert what.startswith("to compare with, not to predict with; scikit-learn ")
+    assert {mst_key: mark for _, mst_key, _, mark, *_ in models} == {
+        mst_key: "linear model" if mst_key == 1 else None for _, mst_key, *_ in models
+    }
+    assert [row[0] for row in models] == list(range(1, len(models) + 1))
+    ((document,),) = rows(connection, "SELECT madlib_mop.report(%s)", (run_id,))
+    text = Page(document).text
+    assert "gradient boosting, a baseline" in text and "to compare with, not to predict with" in text
+    best = next(row[1] for row in models if row[2] == "trained")
+    rows(connection, "BEGIN; SELECT madlib_mop.register('best_of_run', 'customers_churned_models')")
+    found = rows(connection, "SELECT mst_key FROM madlib_mop.registry WHERE name = 'best_of_run'")
+    rows(connection, "ROLLBACK; SELECT 1")
+    assert found == [(best,)], "a baseline that cannot predict is not the best model"
 
 
 def test_the_registered_model_is_the_simpler_one_unless_another_is_clearly_better(shop, learned):
@@ -239,6 +272,14 @@ def test_a_number_is_measured_in_the_units_of_the_table(shop):
     )
     assert {"R2", "RMSE", "MAE"} <= found.keys() and "predict_number" in found["model"][2]
     assert 100 < float(found["RMSE"][1]) < 200, "the deviation of numbers from 0 to 499"
+    assert not any("scaled" in item for item in found), "the summary is in the units of the table"
+    again = re.search(r"FROM (madlib_mop\.gradient_boosting\(.+\));", found["gradient boosting"][2])[1]
+    scaled = dict(rows(connection, f"SELECT metric, value FROM {again} WHERE data_set = 'validation'"))
+    board = "SELECT metric_name, validation_metric, validation_loss FROM madlib_mop.leaderboard WHERE run_id = %s"
+    run_id = int(found["run"][0])
+    (row,) = rows(connection, f"{board} AND mst_key IS NULL", (run_id,))
+    assert row == ("mae", scaled["scaled MAE"], scaled["scaled MSE"])
+    assert {name for name, *_ in rows(connection, board, (run_id,))} == {"mae"}
 
 
 def test_unbalanced_classes_are_said_and_measured_by_the_rarest(shop):
@@ -426,6 +467,8 @@ def stopped(shop):
     call = BackgroundFit(db, "SELECT madlib_mop.learn('spying', 'churned', 'stopped', budget => '1 hour')", role=ANA)
     run_id = wait_for(lambda: newest_run(db) != before and newest_run(db), what="the run")
     wait_for(lambda: visits(db, run_id) or call.error, what="a visit")
+    baselines = "SELECT jsonb_array_length(baselines) FROM madlib_mop.run WHERE run_id = %s"
+    wait_for(lambda: db.value(baselines, [run_id]) == 2 or call.error, what="the baselines, while it trains")
     start = time.monotonic()
     call.connection.cancel()
     call.join()

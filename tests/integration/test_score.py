@@ -30,7 +30,8 @@ def user(db, keras):
     one_thread()
     db.rows(ROWS)
     for name, target in (("sold", "sold"), ("price", "price"), ("both", "sold, price")):
-        pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', validation => 0.2, seed => 1)")
+        held_out = "validation => 0.2, test => 0.2"
+        pack_with(db, 1, f"pack_columns('rooms', '{name}_packed', '{target}', {held_out}, seed => 1)")
         outputs = {one: N_CLASSES[one] for one in target.split(", ")}
         load_linear(db, f"{name}_packed", outputs, "batch_size=16, epochs=1")
         db.rows(FIT.format(name))
@@ -68,6 +69,35 @@ def test_the_probability_of_a_class_can_be_written_and_all_columns_kept(user):
         "SELECT probability, madlib_mop.predict_json('sold', r) ->> 'yes' FROM out_risk o JOIN rooms r USING (id)"
     )
     assert np.allclose([row[0] for row in rows], [float(row[1]) for row in rows], rtol=1e-6)
+
+
+@pytest.mark.parametrize("calibration", ["temperature", "isotonic"])
+def test_calibrated_probabilities_are_those_of_each_row_alone(user, calibration):
+    held_out = f"held_out => 'sold_packed_test', calibration => '{calibration}'"
+    version = user.value(f"SELECT madlib_mop.register('sure', 'sold', {held_out})")
+    model = f"sure@{version}"
+    user.rows(f"SELECT madlib_mop.score('{model}', 'rooms', 'out_sure', calibrated => true, replace => true)")
+    user.rows(f"SELECT madlib_mop.score('{model}', 'rooms', 'out_yes', of_class => 'yes', calibrated => true,"
+              " replace => true)")  # fmt: skip
+    rows = user.rows(
+        "SELECT s.predicted, s.probability, y.probability, madlib_mop.predict_class($1, r),"
+        " madlib_mop.predict_json($1, r, true), madlib_mop.predict_json($1, r)"
+        " FROM out_sure s JOIN out_yes y USING (id) JOIN rooms r USING (id)".replace("$1", f"'{model}'")
+    )
+    assert len(rows) == 300
+    for predicted, probability, of_yes, alone, calibrated, _ in rows:
+        assert predicted == alone and np.isclose(probability, calibrated[predicted], rtol=1e-5, atol=1e-6)
+        assert np.isclose(of_yes, calibrated["yes"], rtol=1e-5, atol=1e-6)
+    assert max(abs(calibrated["yes"] - raw["yes"]) for *_, calibrated, raw in rows) > 1e-3
+
+
+def test_of_several_outputs_the_classes_are_calibrated_and_the_numbers_stay(user):
+    version = user.value("SELECT madlib_mop.register('sure_both', 'both', held_out => 'both_packed_test')")
+    for output, more in (("out_raw", ""), ("out_calibrated", ", calibrated => true")):
+        user.rows(f"SELECT madlib_mop.score('sure_both@{version}', 'rooms', '{output}'{more})")
+    rows = user.rows("SELECT a.*, b.* FROM out_raw a JOIN out_calibrated b USING (id)")
+    assert all(row[1] == row[5] and row[3] == row[7] for row in rows)
+    assert max(abs(row[2] - row[6]) for row in rows) > 1e-3
 
 
 def test_a_number_is_written_in_the_units_of_the_table(user):
@@ -166,6 +196,8 @@ def test_an_error_in_a_row_leaves_no_table_and_the_one_to_replace(user):
         ("'sold', 'rooms', 'x', 'nothing'", "keep"),
         ("'sold', 'rooms', 'x', 'id', of_class => 'perhaps'", "no such class: it has the classes no, yes"),
         ("'price', 'rooms', 'x', 'id', of_class => 'yes'", "it predicts a number"),
+        ("'sold', 'rooms', 'x', calibrated => true", "calibrated: sold@1 is a model without held-out rows"),
+        ("'price', 'rooms', 'x', calibrated => true", "calibrated is for classes, and price@1 predicts numbers"),
         ("'sold', 'points', 'x', 'id'", "source_table"),
         ("'sold', 'sold_packed', 'x', 'buffer_id'", "source_table: public.sold_packed is a packed table"),
         ("'sold', 'out_taken', 'x', 'predicted'", "the output table already has a column 'predicted'"),

@@ -110,7 +110,7 @@ def test_a_run_is_watched_and_steered_until_it_is_finished(lab):
     assert (as_json.returncode, errors) == (0, "") and len(states) > 2
     assert states[0]["status"]["state"] == "running" and states[-1]["status"]["state"] == "finished"
     assert states[-1]["status"]["percent_done"] == 100 and states[-1].keys() == {
-        "status", "models", "segments", "failures", "commands",
+        "status", "models", "segments", "failures", "commands", "baselines",
     }  # fmt: skip
 
 

@@ -83,6 +83,8 @@ class ModelLine:
     compile_params, fit_params : str
     ranked_by : str
         What the models of the run are ranked by: their first metric if all have the same one, else ``loss``.
+    baseline : str or None
+        The name of the baseline that it is, such as ``linear model``.
     """
 
     rank: int
@@ -104,6 +106,7 @@ class ModelLine:
     compile_params: str
     fit_params: str
     ranked_by: str = LOSS
+    baseline: str | None = None
 
     @property
     def figures(self) -> tuple[tuple[str, float | None], ...]:

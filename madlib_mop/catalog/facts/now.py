@@ -12,6 +12,7 @@ from typing import Any
 from madlib_mop.catalog.facts.history import CommandFacts, read_commands
 from madlib_mop.catalog.facts.models import ModelLine
 from madlib_mop.catalog.facts.shared import BOARD, SECONDS_OF_VISITS, TRAINER_OF_VISIT, WAITS, Fetch, array, moment
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.catalog.rows.states import ENDED, LOCK_CLASS, RunState, lock_number
 
 
@@ -203,6 +204,8 @@ class RunNow:
         Newest first.
     commands : tuple of CommandFacts
         Newest first.
+    baselines : tuple of Baseline
+        Figures to compare the models with, of what is no model.
     """
 
     status: RunStatus
@@ -210,6 +213,7 @@ class RunNow:
     segments: tuple[SegmentFacts, ...]
     failures: tuple[ModelFailure, ...]
     commands: tuple[CommandFacts, ...]
+    baselines: tuple[Baseline, ...] = ()
 
 
 _MAX_SHOWN = 100
@@ -297,6 +301,8 @@ SELECT {BOARD}
 FROM (SELECT * FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank, mst_key LIMIT %s OFFSET %s) AS l
 JOIN madlib_mop.model AS m ON m.run_id = l.run_id AND m.mst_key = l.mst_key ORDER BY l.rank, l.mst_key
 """
+# Not of the leaderboard, which would rank all models for it.
+_BASELINES = "SELECT baselines::pg_catalog.text FROM madlib_mop.run WHERE run_id = %s"
 #: The data sets whose shards a run has, as an array.
 DATA_SETS = "{training,validation,sample}"
 _SEGMENTS = f"""
@@ -377,6 +383,12 @@ def read_models(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int 
     return tuple(ModelLine(*row) for row in fetch(_MODELS, [run_id, limit, offset]))
 
 
+def read_baselines(fetch: Fetch, run_id: int) -> tuple[Baseline, ...]:
+    """Return the rows of the leaderboard that are no models."""
+    found = [one for (document,) in fetch(_BASELINES, [run_id]) for one in json.loads(document)]
+    return tuple(Baseline.from_json(one) for one in found if one["mst_key"] is None)
+
+
 def read_trained(fetch: Fetch, run_id: int) -> list[int]:
     """Return the keys of the trained models, best first: the output table has these."""
     return [mst_key for (mst_key,) in fetch(_TRAINED, [run_id])]
@@ -412,4 +424,5 @@ def read_now(fetch: Fetch, run_id: int, limit: int = _MAX_SHOWN, offset: int = 0
         read_segments(fetch, status),
         tuple(ModelFailure(*row) for row in fetch(_FAILURES, [run_id, _MAX_SHOWN])),
         read_commands(fetch, run_id, _MAX_SHOWN)[0],
+        read_baselines(fetch, run_id),
     )

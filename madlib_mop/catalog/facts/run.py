@@ -20,9 +20,10 @@ from madlib_mop.catalog.facts.models import (
     read_lineage,
     read_models,
 )
-from madlib_mop.catalog.facts.now import DATA_SETS, RunStatus, read_segments, read_status
+from madlib_mop.catalog.facts.now import DATA_SETS, RunStatus, read_baselines, read_segments, read_status
 from madlib_mop.catalog.facts.schedule import Schedule, read_schedule
 from madlib_mop.catalog.facts.shared import FactsReader
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.errors import not_your_run
 from madlib_mop.schedule import SCHEDULES
 
@@ -96,6 +97,8 @@ class RunFacts(RunHead):
         What register found about models of the run, as far as the viewer may see it.
     has_registry : bool
         Whether models can be registered on this server.
+    baselines : tuple of Baseline
+        Figures to compare the models with, of what is no model.
     """
 
     call: CallFacts
@@ -123,6 +126,7 @@ class RunFacts(RunHead):
     policy: str | None = None
     findings: tuple[VersionFindings, ...] = ()
     has_registry: bool = True
+    baselines: tuple[Baseline, ...] = ()
 
     @property
     def of_held_out(self) -> VersionFindings | None:
@@ -172,6 +176,7 @@ def read_run(reader: FactsReader, run_id: int) -> RunFacts:
         search=search,
         findings=read_findings(reader, run_id),
         has_registry=has_registry(reader.fetch),
+        baselines=read_baselines(reader.fetch, run_id),
     )
 
 

@@ -16,7 +16,7 @@ Fetch = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 BOARD = """
     l.rank, l.mst_key, l.model_id, l.state, l.state_detail AS detail, l.epoch, m.position, m.last_epoch, m.pinned,
     l.metric_epoch, coalesce(l.comparable, false) AS comparable, l.metric_name, l.validation_metric, l.validation_loss,
-    l.training_metric, l.training_loss, l.compile_params, l.fit_params, l.ranked_by"""
+    l.training_metric, l.training_loss, l.compile_params, l.fit_params, l.ranked_by, l.baseline"""
 #: Whether run ``r`` waits for its turn to train.
 WAITS = "r.state = 'running' AND r.asked_at IS NOT NULL AND r.admitted_at IS NULL"
 #: The iteration that the newest weights of model ``m`` are of: an earlier one if its best state was restored.

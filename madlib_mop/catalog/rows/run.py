@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from madlib_mop.catalog.rows.base import Row, column
+from madlib_mop.catalog.rows.base import Json, Row, column
 from madlib_mop.catalog.rows.plan import Plan, SearchPlan, query_of_policy
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.models.changes import Change
@@ -62,6 +62,8 @@ class RunRow(Row):
         When it began to wait for its turn, and when it was admitted.
     reopened : bool
         Whether a command gave it more to train after its output tables were written.
+    baselines : list of dict
+        What its models are compared with, JSON; see `Baseline`.
     """
 
     run_id: int = 0
@@ -103,6 +105,7 @@ class RunRow(Row):
     reopened: bool = False
     asked_at: datetime | None = None
     admitted_at: datetime | None = None
+    baselines: Sequence[Json] = field(default_factory=list)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:

@@ -42,7 +42,7 @@ def draw(now: RunNow, view: View, height: int, width: int) -> RenderableType:
         Lines and columns of the terminal.
     """
     segments, news = _segments(now), _news(now)
-    n_models = max(3, height - 8 - segments.row_count - news.row_count)
+    n_models = max(3, height - 8 - len(now.baselines) - segments.row_count - news.row_count)
     board = _leaderboard(now, view, n_models, width >= _WIDE)
     return Group(*_head(now), board, Text(), segments, Text(), news, _last_line(now, view))
 
@@ -70,11 +70,16 @@ def _leaderboard(now: RunNow, view: View, n_lines: int, is_wide: bool) -> Table:
     for model in now.models[first : first + n_lines]:
         chosen = model.mst_key == view.selected
         table.add_row(">" if chosen else "", *_cells(model, len(figures)), style="reverse" if chosen else "")
+    for baseline in now.baselines:
+        found = (number(baseline.validation_metric), number(baseline.validation_loss), "", "")[: len(figures)]
+        note = Text(f"{clean(baseline.name)}: {clean(baseline.note)}")
+        table.add_row("", "", "", "baseline", "", *found, note, style="dim")
     return table
 
 
 def _cells(model: ModelLine, n_figures: int) -> tuple[Text, ...]:
-    state = Text(model.state + (", pinned" if model.pinned else ""), style=_STYLES.get(model.state, ""))
+    marks = [model.state, *(["pinned"] if model.pinned else []), *([clean(model.baseline)] if model.baseline else [])]
+    state = Text(", ".join(marks), style=_STYLES.get(model.state, ""))
     reason = f"{clean(model.detail)}  " if model.detail else ""
     return (
         Text(str(model.rank)), Text(str(model.mst_key)), state, Text(f"{model.epoch}/{model.last_epoch}"),

@@ -27,7 +27,7 @@ function setState(text, kind) {
 function applyPart(name, html) {
   const element = document.getElementById(`part-${name}`);
   if (!element) return;
-  const parsed = document.createElement(element.tagName === "TR" ? "tr" : "div");
+  const parsed = document.createElement(["TR", "TFOOT"].includes(element.tagName) ? element.tagName : "div");
   parsed.innerHTML = html;
   showLocalTimes(parsed);
   if (parsed.innerHTML === element.innerHTML) return;
@@ -93,7 +93,7 @@ function tell(text) {
 }
 
 function apply(parts) {
-  for (const name of ["head", "progress", "columns", "segments", "failures", "commands", "counts", "jobs"]) {
+  for (const name of ["head", "progress", "columns", "baselines", "segments", "failures", "commands", "counts", "jobs"]) {
     if (name in parts) applyPart(name, parts[name]);
   }
   if (parts.rows || parts.order) applyRows(parts.rows, parts.order);

@@ -6,11 +6,9 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from mop_backend.held_out import HeldOut, HeldOutError, calibrated
 from mop_backend.registered_names import with_newest
 
 from madlib_mop.certainty.measures import (
-    Floats,
     Measure,
     ThresholdCurve,
     calibration_error,
@@ -21,6 +19,7 @@ from madlib_mop.certainty.measures import (
     slices,
 )
 from madlib_mop.certainty.measures import reliability as reliability_of
+from madlib_mop.certainty.scores import calibrate
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Predictions, Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -41,7 +40,7 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_rows
-from madlib_mop.errors import InvalidParameter, NotReady, Unsupported, no_such_class, shown
+from madlib_mop.errors import InvalidParameter, Unsupported, no_such_class, shown
 
 _WHAT = "source_table"
 #: Of more classes, pairs without rows are left out of a confusion matrix.
@@ -195,7 +194,7 @@ def reliability(call: Call) -> list[dict[str, Any]]:
     for output in _classes(outputs):
         probabilities = output.probabilities
         if a["calibrated"]:
-            probabilities = _calibrated(model, output)
+            probabilities = calibrate(probabilities, model.held_out_of(output.name))
         of_class = a["of_class"]
         if of_class is None:
             best = most_probable(probabilities)
@@ -263,20 +262,6 @@ def _number_of(output: ClassOutput, of_class: str) -> int:
     if of_class not in output.labels:
         raise no_such_class([label for label in output.labels if label is not None], of_class)
     return output.labels.index(of_class)
-
-
-def _calibrated(model: TrainedModel, output: ClassOutput) -> Floats:
-    """Return calibrated probabilities. Raises NotReady for a model without held-out rows."""
-    held_out: HeldOut | None = next((one for one in model.held_out if one.output == output.name), None)
-    if held_out is None:
-        raise NotReady(
-            f"calibrated: {model.label} is a model without held-out rows",
-            hint="Register the model with held_out => 'a table of rows that neither trained nor chose it'.",
-        )
-    try:
-        return np.array([calibrated(row, held_out) for row in output.probabilities.tolist()], np.float64)
-    except HeldOutError as error:
-        raise Unsupported(f"calibrated: {error}", hint=error.hint) from None
 
 
 def _measures(output: ClassOutput | NumberOutput, rows: np.ndarray) -> list[Measure]:

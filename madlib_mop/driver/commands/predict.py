@@ -1,17 +1,20 @@
 """The commands madlib_keras_predict, madlib_keras_predict_byom and score: one model over the rows of a table."""
 
+import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 from mop_backend.registered_names import with_newest
 
 from madlib_mop.catalog.names import Relation, quote
+from madlib_mop.certainty.scores import calibrate
 from madlib_mop.driver.data.copied import CopiedColumn, check_copied
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.prediction import predict_table, score_table
-from madlib_mop.driver.inference.registered import find_model
+from madlib_mop.driver.inference.registered import find_model, need_registry
 from madlib_mop.driver.inference.rows import read_rows_to_predict
-from madlib_mop.driver.inference.scored import score_columns
+from madlib_mop.driver.inference.scored import ScoreColumns, score_columns
 from madlib_mop.driver.inference.trainer import gpus_of_call
 from madlib_mop.driver.inference.wanted import read_pred_type
 from madlib_mop.driver.packing.columns import find_column, split_columns
@@ -72,6 +75,8 @@ def score(call: Call) -> int:
     output = session.output(a[_OUTPUT], ("",), _OUTPUT, _if_there(call, source, replaced))
     model = find_model(session, call.function, with_newest(a["model_table"], a["mst_key"]), a["mst_key"])
     columns = score_columns(model.outputs, model.shape.output_units, a["of_class"])
+    if a["calibrated"]:
+        columns = _calibrated(session, model, columns)
     kept = _kept(session, source, a[_KEEP], [name for one in columns for name, _ in one.names])
     inputs = a["independent_varname"]
     if inputs is None and model.preprocessor is None and model.inputs:
@@ -86,6 +91,24 @@ def score(call: Call) -> int:
     if not n_rows:
         session.warning(f"{call.function}: {_SOURCE} {source} has no rows; {output} is empty")
     return n_rows
+
+
+def _calibrated(session: CallerSession, model: TrainedModel, columns: list[ScoreColumns]) -> list[ScoreColumns]:
+    """Return the columns with calibrated probabilities. Raises MopError if a class has none."""
+    if not any(one.labels for one in columns):
+        raise InvalidParameter(
+            f"calibrated is for classes, and {model.label} predicts numbers. Received: true",
+            hint="madlib_mop.predict_interval returns an interval.",
+        )
+    need_registry(session)
+    found = [
+        dataclasses.replace(one, held_out=model.held_out_of(output.name)) if one.labels else one
+        for output, one in zip(model.outputs, columns, strict=True)
+    ]
+    for one in found:
+        if one.held_out is not None:  # an error before any row is predicted
+            calibrate(np.full((1, len(one.labels)), 1 / len(one.labels)), one.held_out)
+    return found
 
 
 def _if_there(

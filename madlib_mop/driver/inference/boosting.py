@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.process import Child
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.certainty.measures import of_scaled_numbers
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
@@ -182,11 +183,22 @@ def measure_boosting(
         rows[data_set] = packed_rows(session, table, HELD_OUT)
     fit = process.fit(packed_rows(session, name, _WHAT), preprocessor, seed, max_seconds)
     sets = {
-        data_set: measured_targets(preprocessor, process.predict(one, HELD_OUT), counts)
-        for data_set, one in rows.items()
+        data_set: _measured(preprocessor, process.predict(one, HELD_OUT), counts) for data_set, one in rows.items()
     }
     n_rows = {data_set: one.n_rows for data_set, one in rows.items()}
     return MeasuredBoosting(fit, sets, n_rows, time.monotonic() - began)
+
+
+def _measured(
+    preprocessor: Preprocessor, rows: PredictedTable, counts: Mapping[str, Sequence[int]]
+) -> list[MeasuredTarget]:
+    """Return the measures of the predictions; of numbers also those that leaderboards have of proposed networks."""
+    targets = measured_targets(preprocessor, rows, counts)
+    for place, (target, values, labels) in enumerate(zip(targets, rows.outputs, rows.labels, strict=True)):
+        if target.predicted.numbers is not None:
+            numbers, truth = (one.reshape(len(one), -1)[:, 0].astype(np.float64) for one in (values, labels))
+            targets[place] = replace(target, measures=[*target.measures, *of_scaled_numbers(numbers, truth)])
+    return targets
 
 
 class BoostingProcess(LocalProcess):

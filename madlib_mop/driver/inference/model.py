@@ -17,7 +17,7 @@ from madlib_mop.driver.data.weights import NO_DIGEST, check_weights, recorded_di
 from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
-from madlib_mop.errors import InvalidParameter, MopError, UndefinedTable, Unsupported
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
@@ -155,6 +155,16 @@ class TrainedModel:
     def shape(self) -> ModelShape:
         """Shapes of inputs and outputs, as far as the architecture defines them."""
         return self.configuration.shape
+
+    def held_out_of(self, output: str) -> HeldOut:
+        """Return what calibrates the probabilities of an output. Raises NotReady for a model without held-out rows."""
+        found = next((one for one in self.held_out if one.output == output), None)
+        if found is None:
+            raise NotReady(
+                f"calibrated: {self.label} is a model without held-out rows",
+                hint="Register the model with held_out => 'a table of rows that neither trained nor chose it'.",
+            )
+        return found
 
     def request(self, compiled: bool) -> Header:
         """Return the model for a trainer; ``compiled`` if its loss and metrics are needed."""

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from mop_backend.held_out import HeldOut
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES
+from madlib_mop.certainty.scores import calibrate
 from madlib_mop.driver.data.copied import quoted
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.wanted import Form, PredType, by_class, choose
@@ -27,11 +29,14 @@ class ScoreColumns:
         The classes, in the order of the units; empty for a number.
     of_class : int or None
         The class whose probability is written; None: the predicted one.
+    held_out : HeldOut or None
+        What calibrates the probabilities; None: they are those of the network.
     """
 
     names: tuple[tuple[str, str], ...]
     labels: tuple[str | None, ...] = ()
     of_class: int | None = None
+    held_out: HeldOut | None = None
 
     def elements(self, values: np.ndarray) -> list[list[str]]:
         """Return the values of each column for some rows, as elements of an array literal.
@@ -46,7 +51,10 @@ class ScoreColumns:
         values = by_class(values, len(self.labels))
         best = choose(values, _BEST)
         classes = quoted([*self.labels, None])[best.units]  # the last one, -1, is that of NO_CLASS
-        probabilities = best.scores if self.of_class is None else values[:, self.of_class].astype(np.float64)
+        written = values.astype(np.float64)
+        if self.held_out is not None:
+            written = calibrate(written, self.held_out)
+        probabilities = written[best.rows, best.units] if self.of_class is None else written[:, self.of_class]
         return [classes.tolist(), [repr(value) for value in probabilities.tolist()]]
 
 

@@ -4,6 +4,7 @@ Each step is a call of a function for users, made and committed in a session wit
 shows these statements.
 """
 
+import math
 import re
 import secrets
 import time
@@ -17,8 +18,9 @@ from mop_backend.registered_names import NEWEST
 from madlib_mop.calls import find_function
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name, statement
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.certainty.balance import imbalance, rarest_class
-from madlib_mop.certainty.measures import Measure
+from madlib_mop.certainty.measures import SCALED_MAE, SCALED_MSE, Measure
 from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.describing import read_preprocessor
@@ -37,6 +39,7 @@ from madlib_mop.driver.learning.own_session import OutOfTime, OwnSession
 from madlib_mop.driver.learning.quality import of_held_out, of_threshold, rows_of
 from madlib_mop.driver.networks.architectures import LINEAR
 from madlib_mop.driver.networks.proposing import propose_search
+from madlib_mop.driver.networks.training import metric_name
 from madlib_mop.driver.registry.registering import TRY_NAME, check_registry
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -69,7 +72,7 @@ SELECT pg_catalog.min(c.mst_key) AS mst_key FROM {{configs}} c JOIN {{networks}}
 WHERE n.name::pg_catalog.text = '{LINEAR}'
 """
 #: The search tries the linear model first.
-_LINEAR_KEY = 1
+_LINEAR_KEY, _LINEAR_MODEL = 1, "linear model"
 _HAS_LINEAR = f"SELECT 1 AS one FROM {{models}} WHERE mst_key = {_LINEAR_KEY} AND model_weights IS NOT NULL"
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 # To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
@@ -182,6 +185,8 @@ def learn(call: Call) -> list[dict[str, Any]]:
         rest_s = budget_s - (time.monotonic() - began)
         left_s = max(_REST_SHARE * budget_s, min(_LEAST_REST_S, _MOST_REST_SHARE * budget_s))
         search_s = max(_LEAST_SEARCH_S, rest_s - left_s)
+        first_metric = metric_name(read_preprocessor(session, packed, "packed"))
+        steps.session.compare_run(_baselines(linear is not None, boosted, first_metric))
         steps.run(
             "madlib_keras_automl", source_table=packed, model_output_table=models,
             model_arch_table=f"{base}_networks", model_selection_table=f"{base}_best", **grids, automl_method="asha",
@@ -220,15 +225,36 @@ class _Boosted:
     rows: list[dict[str, Any]]
     reason: str | None = None
 
+    @property
+    def tested(self) -> list[dict[str, Any]]:
+        """The rows of measures of the test rows, for people: in the units of the table."""
+        return [
+            row for row in self.rows if row["data_set"] == "test" and row["metric"] not in (SCALED_MSE, SCALED_MAE)
+        ]
+
     def measures(self) -> list[dict[str, str | None]]:
         """Return the rows of the summary."""
         several = len({row["output"] for row in self.rows}) > 1
         found = []
-        for row in self.rows:
+        for row in self.tested:
             note = f"of {row['n_rows']:,} held-out rows"
             one = Measure(row["metric"], float(row["value"]), float(row["baseline"]), note)
             found += rows_of(f"{GRADIENT_BOOSTING}: {row['output']}" if several else GRADIENT_BOOSTING, [one])
         return found
+
+    def baseline(self, first_metric: str) -> Baseline | None:
+        """Return what the leaderboard shows of it: the loss of proposed networks, the sum over the targets, and the
+        metric of the first target, on the validation rows; None without such rows."""
+        rows = [row for row in self.rows if row["data_set"] == "validation"]
+        if not rows:
+            return None
+        losses = [float(row["value"]) for row in rows if row["metric"] in ("log loss", SCALED_MSE)]
+        metrics = [float(row["value"]) for row in rows if row["metric"] in ("accuracy", SCALED_MAE)]
+        figures = [value if math.isfinite(value) else None for value in (metrics[0], sum(losses))]
+        return Baseline(
+            name=GRADIENT_BOOSTING, metric_name=first_metric, validation_metric=figures[0], validation_loss=figures[1],
+            note=f"to compare with, not to predict with; {rows[0]['note']}",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -303,6 +329,13 @@ def _search(n_configs: int, configs: str, linear: int | None) -> str:
 def _counting(session: CallerSession, table: str) -> str:
     """Return the query that counts the rows of a table."""
     return statement("SELECT pg_catalog.count(*) AS n FROM {t}", t=session.relation(table, "models"))
+
+
+def _baselines(is_linear: bool, boosted: _Boosted, first_metric: str) -> list[Baseline]:
+    """Return what the leaderboard compares the networks with: ``is_linear`` says whether a linear model is tried."""
+    found = [Baseline(name=_LINEAR_MODEL, mst_key=_LINEAR_KEY)] if is_linear else []
+    boosting = boosted.baseline(first_metric)
+    return found if boosting is None else [*found, boosting]
 
 
 def _check_transaction(call: Call) -> None:
@@ -403,7 +436,7 @@ def _summary(call: Call, made: _Made, source: Relation, seconds: float) -> list[
         *_measured(call, made, preprocessor, counts),
         *made.boosted.measures(),
         *_checks(session, made, preprocessor, counts),
-        *([] if linear is None else [_row("linear model", linear, _OF_LINEAR.format(models=made.models))]),
+        *([] if linear is None else [_row(_LINEAR_MODEL, linear, _OF_LINEAR.format(models=made.models))]),
         _of_boosting(made.boosted),
         _row("run", made.run_id, f"{trained}; SELECT * FROM {made.models}_info;"),
         _row("seconds", f"{seconds:.0f}", f"of a budget of {call.arguments['budget']}"),
@@ -418,7 +451,7 @@ def _boosted(steps: _Steps, packed: str, seed: int, max_seconds: float) -> _Boos
     It is a statement of the steps' session, like them: a lock that this transaction held until its end could stop them.
     """
     call = steps.call
-    given = {"packed_table": packed, "test_table": f"{packed}_test", "max_seconds": max_seconds, "seed": seed}
+    given = {"packed_table": packed, "max_seconds": max_seconds, "seed": seed}
     statement = f"SELECT * FROM {steps.written('gradient_boosting', given)};"
     try:
         found = _Boosted(statement, steps.measure("gradient_boosting", given))
@@ -428,11 +461,11 @@ def _boosted(steps: _Steps, packed: str, seed: int, max_seconds: float) -> _Boos
         call.session.notice(f"{call.function}: no baseline: {error.message}")
         return _Boosted(statement, [], error.message)
     measures = [f"{row['item']} {row['value']}" for row in found.measures()]
-    one = found.rows[0]
-    call.session.notice(
-        f"{call.function}: to compare with, after {one['seconds']:.1f} s: {', '.join(measures)} of {one['n_rows']:,}"
-        f" held-out rows ({one['note']})"
-    )
+    for one in found.tested[:1]:
+        call.session.notice(
+            f"{call.function}: to compare with, after {one['seconds']:.1f} s: {', '.join(measures)} of"
+            f" {one['n_rows']:,} held-out rows ({one['note']})"
+        )
     return found
 
 
@@ -498,7 +531,7 @@ def _measured(
     session = call.session
     models = [("", find_model(session, call.function, made.version, None))]
     if made.linear is not None:
-        models.append(("linear model: ", find_model(session, call.function, made.models, made.linear)))
+        models.append((f"{_LINEAR_MODEL}: ", find_model(session, call.function, made.models, made.linear)))
     found = []
     with LocalTrainer(session) as trainer:
         every = find_labelled(session, made.test, "test").rows_of([model for _, model in models])

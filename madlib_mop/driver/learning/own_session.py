@@ -2,11 +2,12 @@
 segments only then."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.driver.session.call import Call
@@ -78,6 +79,7 @@ class OwnSession:
         self._session: AsyncSession | None = None
         self._loop = CoroutineLoop()
         self._lock_ms = _milliseconds(lock_s)
+        self._baselines: Sequence[Baseline] = ()
         self._number = record.unused_run_id()
         record.lock_run(self._number)  # defence: lock-of-learn
         try:
@@ -98,7 +100,11 @@ class OwnSession:
 
     def newest_run(self) -> int | None:
         """Return the newest run that this session has called."""
-        return None if self._session is None else self._record.newest_run_of(self._session.pid)
+        return None if self._session is None else self._record.newest_run_of(self._session.pid, self._number)
+
+    def compare_run(self, baselines: Sequence[Baseline]) -> None:
+        """Record what the models of the session's run are compared with, as soon as it has begun one."""
+        self._baselines = baselines
 
     def execute(self, statement: str, params: tuple[Any, ...] = ()) -> Any:
         """Execute and commit a statement; return the first column of its first row. Raises MopError, the server's."""
@@ -180,10 +186,18 @@ class OwnSession:
             self._loop.run(_TURN_S)
             if not found:
                 self._check_locks()
+            self._record_baselines()
         value, error = found[0]
         if error is not None:
             raise error
         return value
+
+    def _record_baselines(self) -> None:
+        """While the run trains, pages show them too."""
+        run_id = self.newest_run() if self._baselines else None
+        if run_id is not None:
+            self._record.set_run(run_id, baselines=[one.as_json() for one in self._baselines])
+            self._baselines = ()
 
     def _check_locks(self) -> None:
         """Raise NotReady if the session waits for the caller's transaction, which waits for it: no server sees that."""

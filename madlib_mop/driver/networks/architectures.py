@@ -120,7 +120,7 @@ def architecture(
     last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
-        name = f"predicted_{layer_name(column.name, str(place))}"
+        name = output_name(column.name, place)
         shares = _shares(column, class_counts or {})
         if not isinstance(column.fit, ClassFit):
             outputs.append(graph.dense(last, 1, name))
@@ -129,6 +129,11 @@ def architecture(
         else:
             outputs.append(_probabilities(graph, graph.dense(last, len(column.fit.classes), "scores"), name, shares))
     return graph.document(outputs)
+
+
+def output_name(target: str, place: int) -> str:
+    """Return the name of the layer that predicts a target, by the target's place from 1."""
+    return f"predicted_{layer_name(target, str(place))}"
 
 
 def _shares(column: FittedColumn, class_counts: Mapping[str, Sequence[int]]) -> tuple[float, ...] | None:
@@ -153,7 +158,7 @@ def _linear(graph: Graph, preprocessor: Preprocessor, class_counts: Mapping[str,
     inputs = linear_inputs(graph, preprocessor.tensors)
     outputs = []
     for place, column in enumerate(preprocessor.targets, 1):
-        name = f"predicted_{layer_name(column.name, str(place))}"
+        name = output_name(column.name, place)
         is_class, shares = isinstance(column.fit, ClassFit), _shares(column, class_counts)
         n_units = len(column.fit.classes) if isinstance(column.fit, ClassFit) else 1
         more = [level_weights(graph, x, tensor, n_units) for x, tensor in inputs.indices]

@@ -7,7 +7,7 @@ import numpy as np
 
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, LINEAR, RECIPES, is_regression
+from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, LINEAR, RECIPES, is_regression, output_name
 from madlib_mop.driver.networks.inputs import MOST_SQUARES, TERM_SCALE
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
@@ -90,6 +90,12 @@ def _loss(target: FittedColumn) -> tuple[str, str]:
     if target.fit.encode == "index":
         return "sparse_categorical_crossentropy", "accuracy"
     return "categorical_crossentropy", "accuracy"
+
+
+def metric_name(preprocessor: Preprocessor) -> str:
+    """Return the name under which Keras reports the first metric of all configurations."""
+    metric = _loss(preprocessor.targets[0])[1]
+    return metric if len(preprocessor.targets) == 1 else f"{output_name(preprocessor.targets[0].name, 1)}_{metric}"
 
 
 def _linear_optimizer(preprocessor: Preprocessor, plan: TrainingSize, batch: int) -> str:

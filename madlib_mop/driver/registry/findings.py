@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from mop_backend.held_out import HeldOut, HeldOutError, calibrated
+from mop_backend.held_out import HeldOut
 
 from madlib_mop.catalog.facts.findings import (
     MAX_CLASSES,
@@ -31,6 +31,7 @@ from madlib_mop.catalog.facts.findings import (
 )
 from madlib_mop.certainty.measures import Codes, Floats, ThresholdCurve, calibration_error, confusion, most_probable
 from madlib_mop.certainty.measures import reliability as bins_of
+from madlib_mop.certainty.scores import calibrate
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn, ImageFit, TermsFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.transforms.scaling import NumberFit
@@ -38,6 +39,7 @@ from madlib_mop.driver.commands.explaining import RowSample, dependence_rows, im
 from madlib_mop.driver.inference.measured import ClassOutput
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import Unsupported
 
 #: Rows that are drawn: for partial dependence; for importance, as many as make no more predictions than this, but at
 #: least some.
@@ -113,8 +115,8 @@ def _reliability(output: ClassOutput, held_out: HeldOut) -> Iterator[Reliability
     n_chosen = min(n_rows, max(_LEAST_ROWS, min(_CALIBRATED_ROWS, _MOST_CALIBRATED // n_classes)))
     rows = np.unique(np.linspace(0, n_rows - 1, n_chosen).round().astype(np.int64))
     try:
-        found = np.array([calibrated(row.tolist(), held_out) for row in probabilities[rows]], np.float64)
-    except HeldOutError:  # a row whose probabilities are all zero has none
+        found = calibrate(probabilities[rows], held_out)
+    except Unsupported:  # a row whose probabilities are all zero has none
         return
     yield _one_reliability(found, output.truth[rows], held_out.calibration)
 

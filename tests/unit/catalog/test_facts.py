@@ -5,16 +5,21 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
+from io import StringIO
 from pathlib import Path
 
 import psycopg
 import pytest
+from rich.console import Console
 
 from madlib_mop.catalog.facts.models import best_model, in_order
 from madlib_mop.catalog.facts.now import RunNow, SegmentFacts
 from madlib_mop.catalog.facts.reader import one_snapshot
 from madlib_mop.catalog.live.words import best_of, state_of
+from madlib_mop.catalog.rows.baseline import Baseline
 from madlib_mop.cli.watching.lines import changes
+from madlib_mop.cli.watching.screen import View, draw
+from madlib_mop.client.progress import html_of
 from madlib_mop.dash.parts import Pages
 from madlib_mop.errors import NotReady
 from madlib_mop.reports.figures import figures_of
@@ -89,6 +94,29 @@ def test_every_page_and_tracker_names_the_same_best_model():
     none = tuple(trackers.a_model(key, validation_metric=None) for key in (1, 2))
     assert "madlib_mop.best_mst_key" not in _run_tags(trackers.TrackedState(trackers.a_run(), none, ()))
     assert best_of(RunNow(None, none, (), (), ())) is None
+
+
+def test_every_page_shows_what_the_models_are_compared_with_and_names_none_of_it_the_best():
+    boosting = Baseline(
+        name="<b>boosting", metric_name="accuracy", validation_metric=0.9912, validation_loss=0.0123,
+        note="not to predict <i>with",
+    )  # fmt: skip
+    models = a_model(1, validation_metric=0.5), a_model(2, validation_metric=0.4, baseline="linear <model>")
+    now = RunNow(a_status(2), models, (), (), (), (boosting,))
+    terminal = Console(file=StringIO(), width=200)
+    terminal.print(draw(now, View(), 40, 200))
+    pages = {
+        "report": text_of(page(some_facts(models=models, sample=models, baselines=(boosting,)))),
+        "live": text_of(" ".join(map(str, Pages().of_run(now).values()))),
+        "notebook": text_of(html_of(now)),
+        "terminal": terminal.file.getvalue(),
+    }
+    for name, text in pages.items():
+        for wanted in ("<b>boosting", "baseline", "0.9912", "0.0123", "linear <model>"):
+            assert wanted in text, (name, wanted)
+        assert name == "notebook" or "not to predict <i>with" in text, name
+    assert best_of(now).startswith("model 1 leads by accuracy: ")
+    assert "best accuracy 0.5 model 1" in pages["report"]
 
 
 HELD_UP = {

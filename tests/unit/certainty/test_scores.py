@@ -21,6 +21,7 @@ from mop_backend.held_out import (
 from madlib_mop.certainty.measures import calibration_error, reliability
 from madlib_mop.certainty.scores import (
     _temperature,
+    calibrate,
     coverage_error,
     fit_isotonic,
     fit_temperature,
@@ -29,6 +30,7 @@ from madlib_mop.certainty.scores import (
     of_numbers,
 )
 from madlib_mop.columns.preprocessors.canonical import build, plain
+from madlib_mop.errors import Unsupported
 
 RANDOM = np.random.default_rng(7)
 
@@ -202,3 +204,17 @@ def expected_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
 
 def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(-np.log(np.clip(probabilities[np.arange(len(truth)), truth], 1e-12, 1)).mean())
+
+
+@pytest.mark.parametrize("calibration", [TEMPERATURE, ISOTONIC])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_many_rows_are_calibrated_as_each_of_them_alone(calibration, n_classes):
+    probabilities, truth = classes_of(300, n_classes, 3.0)
+    record = of_classes("y", "t", probabilities, truth, calibration)
+    rows = np.vstack([probabilities[:20], np.full((1, n_classes), np.nan)])
+    found = calibrate(rows, record)
+    assert np.array_equal(found, [calibrated(row.tolist(), record) for row in rows], equal_nan=True)
+    assert np.isnan(found[-1]).all() and np.abs(found[:20] - rows[:20]).max() > 1e-3
+    assert calibrate(rows[:0], record).shape == (0, n_classes)
+    with pytest.raises(Unsupported, match="^calibrated: outputs of the model are below 0 or above 1"):
+        calibrate(rows, dataclasses.replace(record, calibration=None, temperature=None, curves=()))

@@ -1,12 +1,14 @@
 """Names of the tables that `learn` makes, in the caller's schema or in another one; a baseline that there is not."""
 
+import json
 import time
 from types import SimpleNamespace
 
 import pytest
 
 from madlib_mop.catalog.names import split_name
-from madlib_mop.driver.learning.command import _base, _boosted, _of_boosting, _register, _search
+from madlib_mop.catalog.rows.baseline import Baseline
+from madlib_mop.driver.learning.command import _base, _baselines, _Boosted, _boosted, _of_boosting, _register, _search
 from madlib_mop.errors import Cancelled, MopError, NotReady, OutOfResources
 from madlib_mop.search import parse_params
 
@@ -65,6 +67,41 @@ def test_a_baseline_that_there_is_not_is_said_in_one_sentence(kind):
 def test_a_cancel_while_the_baseline_is_measured_ends_the_call():
     with pytest.raises(Cancelled):
         _boosted(Steps(Cancelled("the statement was cancelled")), "customers_packed", 1, 4.0)
+
+
+def measure(data_set: str, output: str, metric: str, value: float | str) -> dict:
+    return {
+        "data_set": data_set, "output": output, "metric": metric, "value": value, "baseline": 0.5, "n_rows": 9,
+        "seconds": 1.0, "note": "scikit-learn 1.7.2: 540 training rows",
+    }  # fmt: skip
+
+
+TWO_TARGETS = [
+    measure("validation", "income", "RMSE", 90.0), measure("validation", "income", "scaled MSE", 0.25),
+    measure("validation", "income", "scaled MAE", 0.4), measure("validation", "kind", "accuracy", 0.9),
+    measure("validation", "kind", "log loss", 0.5), measure("test", "income", "RMSE", 95.0),
+    measure("test", "income", "scaled MSE", 0.3), measure("test", "kind", "accuracy", 0.8),
+]  # fmt: skip
+
+
+def test_the_leaderboard_gets_the_loss_and_the_first_metric_of_networks_on_validation_rows():
+    boosted = _Boosted("SELECT;", TWO_TARGETS)
+    linear, boosting = _baselines(True, boosted, "predicted_income_mae")
+    assert linear == Baseline(name="linear model", mst_key=1)
+    assert (boosting.mst_key, boosting.metric_name) == (None, "predicted_income_mae")
+    assert (boosting.validation_metric, boosting.validation_loss) == (0.4, 0.75)
+    assert boosting.note == "to compare with, not to predict with; scikit-learn 1.7.2: 540 training rows"
+    items = [row["item"] for row in boosted.measures()]
+    assert items == ["gradient boosting: income: RMSE", "gradient boosting: kind: accuracy"]
+    assert _baselines(False, boosted, "x")[0].name == "gradient boosting"
+    assert _baselines(False, _Boosted("SELECT;", [], "no scikit-learn"), "x") == []
+
+
+def test_a_figure_that_is_no_number_is_none_because_json_has_none():
+    rows = [measure("validation", "kind", "accuracy", 0.9), measure("validation", "kind", "log loss", "NaN")]
+    (found,) = _baselines(False, _Boosted("SELECT;", rows), "accuracy")
+    assert (found.validation_metric, found.validation_loss) == (0.9, None)
+    json.dumps(found.as_json(), allow_nan=False)
 
 
 class Registering(Steps):

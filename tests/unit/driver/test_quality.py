@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from madlib_mop.certainty.measures import area_under_curve, codes_of, of_classes, of_numbers
+from madlib_mop.certainty.measures import area_under_curve, codes_of, of_classes, of_numbers, of_scaled_numbers
 from madlib_mop.columns.encoding.targets import Predictions
 from madlib_mop.driver.inference.measured import ClassOutput
 from madlib_mop.driver.learning.quality import of_threshold, rows_of
@@ -99,6 +99,13 @@ def test_measures_of_numbers():
     assert measures["R2"].value == pytest.approx(1 - 1 / truth.var()) and measures["R2"].baseline == 0.0
     assert (measures["RMSE"].value, measures["RMSE"].baseline) == (1.0, pytest.approx(truth.std()))
     assert (measures["MAE"].value, measures["MAE"].baseline) == (1.0, pytest.approx(np.abs(truth - 2.5).mean()))
+
+
+def test_measures_of_scaled_numbers_are_the_loss_and_the_metric_of_networks():
+    truth = np.array([-1.0, 0.0, 1.0, 4.0])
+    squared, absolute = of_scaled_numbers(truth + [1.0, -1.0, 1.0, -3.0], truth)
+    assert (squared.name, squared.value, squared.baseline) == ("scaled MSE", 3.0, pytest.approx(truth.var()))
+    assert (absolute.name, absolute.value, absolute.baseline) == ("scaled MAE", 1.5, 1.5)
 
 
 def test_equal_numbers_have_no_variance_to_explain():

@@ -18,7 +18,15 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: 
 from madlib_mop.driver.networks.architectures import LINEAR, RECIPES, architecture, hidden_width  # noqa: E402
 from madlib_mop.driver.networks.graph import Graph  # noqa: E402
 from madlib_mop.driver.networks.inputs import MAX_EMBEDDED  # noqa: E402
-from madlib_mop.driver.networks.training import TrainingSize, batch_size, configurations, epochs, search_grids  # noqa: E402
+from madlib_mop.driver.networks.training import (  # noqa: E402
+    TrainingSize,
+    batch_size,
+    configurations,
+    epochs,
+    metric_name,
+    search_grids,
+)
+from madlib_mop.driver.planning.early_stopping import reported_names  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
@@ -297,6 +305,15 @@ def test_each_target_has_its_own_loss_and_metric():
         "a number": ("mse", ["mae"]),
         "two targets": (["categorical_crossentropy", "mse"], [["accuracy"], ["mae"]]),
     }
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+def test_the_first_metric_has_the_name_under_which_keras_reports_it(targets):
+    columns = preprocessor("numbers", targets)
+    (configuration,) = configurations(columns, PLAN, 1, 1)
+    arch = architecture(columns, 500, RECIPES[configuration.recipe])
+    reported = reported_names(parse_compile_params(configuration.compile_params), check_architecture(json.dumps(arch)))
+    assert metric_name(columns) == reported[1]
 
 
 def test_configurations_are_distinct_and_those_of_the_seed_and_fewer_are_the_first_of_more():
