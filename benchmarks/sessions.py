@@ -33,7 +33,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _TABLE = f"""
 CREATE TABLE {SCHEMA}.rows AS
 SELECT i AS id, random() * 60 AS age, random()::real AS spent, (random() * 9)::integer AS calls,
-       'c' || (random() * 8)::integer AS city, CASE WHEN random() < 0.9 THEN 'k' || (random() * 40)::integer END AS plan,
+       'c' || (random() * 8)::integer AS city,
+       CASE WHEN random() < 0.9 THEN 'k' || (random() * 40)::integer END AS plan,
        date '2020-01-01' + (random() * 1500)::integer AS joined, CASE WHEN random() < 0.4 THEN 'yes' ELSE 'no' END AS y,
        random() * 100 AS z
 FROM generate_series(1, {N_ROWS}) AS i
@@ -85,8 +86,9 @@ class Measurement:
     def __str__(self) -> str:
         way = f"{self.load.kind}{', prepared' if self.load.prepared else ''}"
         return (
-            f"{self.load.n_clients:3} sessions, {way:32} {self.rows_per_s:8,.0f} rows/s  {self.row_s * 1e3:7.2f} ms a row"
-            f"  {self.cpu_s * 1e3:6.2f} ms of processor  {self.n_bytes / 1e6:7,.0f} MB more"
+            f"{self.load.n_clients:3} sessions, {way:32} {self.rows_per_s:8,.0f} rows/s"
+            f"  {self.row_s * 1e3:7.2f} ms a row  {self.cpu_s * 1e3:6.2f} ms of processor"
+            f"  {self.n_bytes / 1e6:7,.0f} MB more"
         )
 
 
@@ -128,7 +130,7 @@ def _loads(n_clients: Sequence[int]) -> Iterator[Load]:
 
 
 def _ratios(measured: Sequence[Measurement]) -> Iterator[Ratio]:
-    plain_s = {one.load.n_clients: one.cpu_s for one in measured if one.load.kind in list(_KINDS)[0]}
+    plain_s = {one.load.n_clients: one.cpu_s for one in measured if one.load.kind == list(_KINDS)[0]}
     for one in measured:
         if one.load.n_clients == 1 and one.load.prepared:
             yield Ratio("sessions: a row alone, ms / 0.4 ms", one.row_s / MOST_ALONE_S, 1.0)
@@ -151,9 +153,7 @@ def _measure(pgbench: Path, dsn: str, postmaster: int, load: Load, seconds: floa
             n_bytes = _pss(postmaster) - before
             time.sleep(1)  # pgbench writes its log in blocks
         times = [line.took_s for line in _log(Path(folder)) if began <= line.ended < ended]
-    return Measurement(
-        load, len(times) / (ended - began), sum(times) / len(times), cpu_s / len(times), n_bytes
-    )
+    return Measurement(load, len(times) / (ended - began), sum(times) / len(times), cpu_s / len(times), n_bytes)
 
 
 @contextmanager
@@ -223,8 +223,8 @@ def _processes(postmaster: int) -> list[int]:
             try:
                 pid = int(entry.name)
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                of_library = str(postmaster).encode() in words and any(word.startswith(b"madlib_mop.") for word in words)
-                if pid == postmaster or int(_stat(pid)[1]) == postmaster or of_library:
+                of_library = str(postmaster).encode() in words and any(w.startswith(b"madlib_mop.") for w in words)
+                if of_library or postmaster in (pid, int(_stat(pid)[1])):
                     found.append(pid)
             except OSError:  # it has ended
                 pass
@@ -267,8 +267,11 @@ def _make_models(cursor) -> None:
 
 
 def _drop(cursor) -> None:
-    for statement in ("drop_alias(name, alias) FROM madlib_mop.model_alias", "drop_registered(name) FROM madlib_mop.registered_model"):
-        cursor.execute(f"SELECT madlib_mop.{statement} WHERE name IN (%s, %s)", [CLASS, NUMBER])
+    for dropped in (
+        "drop_alias(name, alias) FROM madlib_mop.model_alias",
+        "drop_registered(name) FROM madlib_mop.registered_model",
+    ):
+        cursor.execute(f"SELECT madlib_mop.{dropped} WHERE name IN (%s, %s)", [CLASS, NUMBER])
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
 
