@@ -12,7 +12,6 @@ second; a row alone takes at most 0.4 ms.
 
 import argparse
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -172,7 +171,7 @@ def _running(pgbench: Path, dsn: str, folder: Path, load: Load) -> Iterator[subp
         if process.poll() is not None:
             raise RuntimeError(f"pgbench ended: {(folder / 'messages').read_text()}")
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # not SIGINT, which programs in the background ignore
         process.wait()
 
 
