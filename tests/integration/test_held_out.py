@@ -224,6 +224,10 @@ def test_metrics_of_all_rows_and_by_slice(user):
     assert len(by_price) == 4 and sum(row["n_rows"] for row in by_price) == 1000
     error = refused(user, "SELECT * FROM madlib_mop.metrics('sold', 'later', by => 'missing')")
     assert "no such column" in str(error) and "kind" in str(error)
+    assert user.value("SELECT count(*) FROM madlib_mop.metrics('sold', 'sold_packed_test')") > 0
+    error = refused(user, "SELECT * FROM madlib_mop.metrics('sold', 'sold_packed_test', by => 'kind')")
+    expected = "by: public.sold_packed_test is a packed table, which cannot be sliced. Received: 'kind'"
+    assert expected in error.diag.message_primary and "leave by out" in error.diag.message_hint
     assert "predicts numbers" in str(refused(user, "SELECT * FROM madlib_mop.confusion_matrix('price', 'later')"))
 
 

@@ -29,13 +29,13 @@ from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
 from madlib_mop.driver.columns.source import read_source
 from madlib_mop.driver.commands.explaining import as_json, model_of_rows, values_of
 from madlib_mop.driver.data.decoders import FileDecoder
-from madlib_mop.driver.inference.labelled_rows import find_labelled
+from madlib_mop.driver.inference.labelled_rows import find_labelled, is_packed
 from madlib_mop.driver.inference.measured import ClassOutput, NumberOutput, measured_outputs
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.packed_rows import predicted_rows
 from madlib_mop.driver.inference.prediction import predicted
 from madlib_mop.driver.inference.registered import find_model, need_registry
-from madlib_mop.driver.inference.rows import RowBatch, check_unpacked
+from madlib_mop.driver.inference.rows import RowBatch
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -300,7 +300,11 @@ class _SlicedRows:
         self._session, self._preprocessor, self._by = session, preprocessor, by
         self._source = read_source(session, name, _WHAT)
         known = {column.name: column for column in session.columns(self._source.relation)}
-        check_unpacked(known, preprocessor.tensors[0].name, self._source.relation, name, _WHAT)
+        if is_packed(set(known)):
+            raise InvalidParameter(
+                f"by: {self._source.relation} is a packed table, which cannot be sliced. Received: {shown(by)}",
+                hint="Pass the table of rows before packing, or leave by out.",
+            )
         column = self._source.column(by)
         if column is None or column.field is None:
             names = ", ".join(list(known)[:50])
