@@ -275,11 +275,18 @@ SELECT (SELECT coalesce(sum(n), 0) FROM active)::pg_catalog.int8, coalesce(array
     WHERE l.admitted_at IS NULL AND l.asked_at IS NOT NULL
     ORDER BY coalesce(a.n, 0), last.at NULLS FIRST, l.asked_at, l.run_id), ARRAY[]::pg_catalog.int8[])
 """  # noqa: E501
-_FREE_CONNECTIONS = """
+#: Sessions of a run besides those of its segments: the caller's and the driver's.
+N_CALLER_AND_DRIVER = 2
+FREE_CONNECTIONS = """
 SELECT current_setting('max_connections')::pg_catalog.int8
        - current_setting('superuser_reserved_connections')::pg_catalog.int8
        - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 """
+
+
+def n_segment_sessions(n_segments: int, n_at_hosts: int = 0) -> int:
+    """Return the number of a run's writers, one for each segment, and readers, one for each that is not at a host."""
+    return 2 * n_segments - n_at_hosts
 
 
 @dataclass(frozen=True)
@@ -336,7 +343,7 @@ class RunAdmission(RunDrivers):
 
     def free_connections(self) -> int:
         """Return how many more sessions the server accepts."""
-        ((free,),) = self.execute(_FREE_CONNECTIONS)
+        ((free,),) = self.execute(FREE_CONNECTIONS)
         return int(free)
 
     def data_directory(self) -> str:

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from madlib_mop.catalog.drivers import N_CALLER_AND_DRIVER, n_segment_sessions
 from tests.helpers.faults import BackgroundFit, kill, newest_run, visits, wait_for
 from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
@@ -53,6 +54,17 @@ def at_work(bench):
 def waits(db, run_id: int) -> bool:
     ((state, detail),) = db.rows(STATE, [run_id])
     return state == "running" and (detail or "").startswith("waits for its turn: ")
+
+
+def test_a_run_has_the_sessions_that_admission_and_the_doctor_count(bench, at_work):
+    """2 N + 2 (docs/administration.md), here with the caller's, whose name is another."""
+    of_run = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE starts_with(application_name, 'madlib_mop ') AND datname = current_database()"
+    )
+    n_sessions = n_segment_sessions(1) + N_CALLER_AND_DRIVER
+    assert n_sessions == 2 * 1 + 2
+    wait_for(lambda: bench.value(of_run) + 1 == n_sessions, what="its sessions")
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ PRINTED = {
     "README.md": (" id | leaves \n",),
     "docs/administration.md": ("max_runs", "trainer_memory_mb"),
     "docs/analyst.md": (" good \n------\n t\n", " importance ", " reasons ", "ensemble_metric"),
-    "docs/applications.md": (" sign \n------\n 1\n", " sign \n------\n 0\n", "| waiting |"),
+    "docs/applications.md": (" sign \n------\n 1\n", " sign \n------\n 0\n", "\nsign 1\n", "| waiting |"),
     "docs/automl.md": (
         "the model with the lowest loss is mst_key",
         "| extend",

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from mop_backend.memory import LOADED_TRAINER_BYTES
 
 from madlib_mop.cli.doctor import library, runs, server
@@ -29,6 +30,20 @@ def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypa
         monkeypatch.setattr(server.citus, "has_shards_here", lambda _, answer=has_shards_here: answer)
         found = server._memory(context)
         assert found.state is CheckState.OK and f"{n_trainers} trainer(s) need" in found.found
+
+
+@pytest.mark.parametrize("n_here, n_needed", [(2, 6), (0, 4)])
+def test_connections_are_those_of_a_run(monkeypatch, n_here, n_needed):
+    """2 N + 2 (docs/administration.md): a segment at another node has no reader here. The doctor's own session ends."""
+    monkeypatch.setattr(server, "_segments", lambda _: 2)
+    monkeypatch.setattr(server, "_segments_here", lambda _: n_here)
+    for n_free, state in ((n_needed - 1, CheckState.OK), (n_needed - 2, CheckState.FAIL)):
+        context = SimpleNamespace(product=None, number=lambda _: 9, value=lambda _, free=n_free: free)
+        found = server._connections(context)
+        assert (found.state, found.found) == (
+            state,
+            f"{n_free + 1} of 9 free; a run on 2 segment(s) needs {n_needed}",
+        )
 
 
 def test_runs_of_another_version_are_not_ended():

@@ -6,12 +6,12 @@ from mop_backend.frames import Header
 from mop_backend.memory import LOADED_TRAINER_BYTES
 
 from madlib_mop import __version__
+from madlib_mop.catalog.drivers import FREE_CONNECTIONS, N_CALLER_AND_DRIVER, n_segment_sessions
 from madlib_mop.cli.doctor import citus
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import CheckState, Finding
 
 _MIN_MAJOR = 15
-_BESIDES_SEGMENTS = 4  # the caller, two of the driver, and one for monitoring
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -120,12 +120,11 @@ def _extension(context: CheckContext) -> Finding:
 
 def _connections(context: CheckContext) -> Finding:
     limit = context.number("max_connections")
-    reserved = context.number("superuser_reserved_connections")
-    used = context.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
+    free = context.value(FREE_CONNECTIONS) + 1  # the doctor's own ends
     segments = _segments(context)
-    needed = segments + _segments_here(context) + _BESIDES_SEGMENTS  # only segments here have readers
-    found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) needs {needed}"
-    if limit - reserved - used < needed:
+    needed = n_segment_sessions(segments, segments - _segments_here(context)) + N_CALLER_AND_DRIVER
+    found = f"{free} of {limit} free; a run on {segments} segment(s) needs {needed}"
+    if free < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
         if context.product:
             at_segments = 3 * (limit + needed)  # the same ratio as in Greenplum's own settings

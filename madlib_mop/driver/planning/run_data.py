@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from madlib_mop.catalog.drivers import n_segment_sessions
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, PreprocessorRow, SamplePlan
@@ -261,16 +262,14 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
 def check_connections(record: Record, source: PackedTable, role: str, n_more: int = 0) -> None:
     """Raise OutOfResources if there are too few connections for a run's sessions.
 
-    A segment has a writer and, unless its rows are read at another host, a reader. ``n_more`` sessions log in as a
-    reader does.
+    ``n_more`` sessions log in as a reader does.
     """
     n_segments = len(source.shards)
-    n_readers = n_segments - sum(source.n_at_hosts.values()) + n_more
-    n_sessions = n_segments + n_readers
+    n_sessions = n_segment_sessions(n_segments, sum(source.n_at_hosts.values())) + n_more
     free = record.free_connections()
     if free < n_sessions:
         raise OutOfResources(
             f"a run on {n_segments} segments needs {n_sessions} connections, but only {max(0, free)} are free",
             hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
         )
-    check_limit(record.raw, role, n_readers)
+    check_limit(record.raw, role, n_sessions - n_segments)
