@@ -278,9 +278,9 @@ SELECT (SELECT coalesce(sum(n), 0) FROM active)::pg_catalog.int8, coalesce(array
 #: Sessions of a run besides those of its segments: the caller's and the driver's.
 N_CALLER_AND_DRIVER = 2
 FREE_CONNECTIONS = """
-SELECT current_setting('max_connections')::pg_catalog.int8
-       - current_setting('superuser_reserved_connections')::pg_catalog.int8
-       - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+SELECT pg_catalog.current_setting('max_connections')::pg_catalog.int8
+       - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int8
+       - (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')
 """
 
 

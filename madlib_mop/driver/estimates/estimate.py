@@ -560,8 +560,9 @@ class _Simulated:
         return any(is_due(epoch, m.first_epoch, m.last_epoch, frequency) for m in models)
 
     def _sample_rows(self, visit: Visit) -> int:
-        sample = self._of.run.plan.sample
-        n_visits = (visit.epoch - 1) * self._of.run.n_segments + visit.position
+        sample, models = self._of.run.plan.sample, self._of.models
+        first = min((models[key].first_epoch for key in visit.unit if key in models), default=1)
+        n_visits = (visit.epoch - first) * self._of.run.n_segments + visit.position
         return sample.n_rows if sample is not None and sample.is_due(n_visits) else 0
 
     def _guess(self, unit: Unit) -> Guess:

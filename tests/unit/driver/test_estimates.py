@@ -130,14 +130,17 @@ def test_an_evaluation_is_as_many_tasks_as_in_the_run(monkeypatch, any_trainer, 
     assert found.seconds.value == pytest.approx((6 * 10 * 2 + n_tasks) / 2, rel=0.03)
 
 
-@pytest.mark.parametrize(("every", "n_times"), [(1, 24), (2, 12)])
-def test_metrics_after_visits_take_time(monkeypatch, every, n_times):
+@pytest.mark.parametrize(("first_epoch", "every", "n_times"), [(1, 1, 24), (1, 2, 12), (2, 4, 4)])
+def test_metrics_after_visits_take_time(monkeypatch, first_epoch, every, n_times):
     monkeypatch.setattr(estimates, "processors", lambda: 2)
     of = Estimator(a_run(a_plan()), models(1)).units()[0].work
     slow = replace(rough_costs(of), evaluation_row_s=1.0)
     sample = SamplePlan("training", 0, n_rows=5, every=every)
+    trained = [replace(model, first_epoch=first_epoch, last_epoch=first_epoch + 2) for model in models(4)]
     seconds = [
-        estimate(4, plan={"sample": each}, costs=CostModel([Measured(of, slow, 8)])).seconds.value
+        Estimator(a_run(a_plan(sample=each), n_models=4, num_iterations=3, metrics_compute_frequency=3), trained)
+        .estimate(CostModel([Measured(of, slow, 8)]))
+        .seconds.value
         for each in (None, sample)
     ]
     assert seconds[1] - seconds[0] == pytest.approx(n_times * 5 * 1.0 / 2, rel=0.05), "two trainers"
