@@ -4,8 +4,9 @@
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
 ``@FUNCTIONS@`` and ``@HELP@`` stand for the functions and their help forms, which
-``madlib_mop/calls/sql_functions.py`` writes from their specifications, ``@HIGHER_IS_BETTER@`` for the names of metrics
-in ``madlib_mop/models/parameters/parser.py``, ``@PREDICTIONS@`` for the schema of functions that predict.
+``madlib_mop/calls/sql_functions.py`` writes from their specifications, ``@PREDICT@`` for the functions that predict in
+queries (``madlib_mop/calls/predictions.py``), ``@PREDICTIONS@`` for their schema, ``@HIGHER_IS_BETTER@`` for the names
+of metrics in ``madlib_mop/models/parameters/parser.py``.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
 There may be an ``-- else`` between them; such lines stand alone, and do not nest. Markers of defences
@@ -146,9 +147,14 @@ def _filled(root: Path, library: str, text: str, version: str | None = None) -> 
 
 
 def _sql_of(file: Path, server: str) -> str:
-    text = lines_for(server, file.read_text(), file.name).replace("@PREDICTIONS@", DIALECTS[server].predictions)
+    text = file.read_text()
+    if "@PREDICT@" in text:
+        from madlib_mop.calls.predictions import predict_functions  # here: the version is read without it
+
+        text = text.replace("@PREDICT@", predict_functions())
+    text = lines_for(server, text, file.name).replace("@PREDICTIONS@", DIALECTS[server].predictions)
     if "@FUNCTIONS@" in text:
-        from madlib_mop.calls.sql_functions import sql_functions  # here: the version is read without it
+        from madlib_mop.calls.sql_functions import sql_functions
 
         text = text.replace("@FUNCTIONS@", sql_functions())
     if "@HELP@" in text:

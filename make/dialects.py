@@ -18,8 +18,8 @@ class Dialect:
     not_in_control : tuple of str
         Parameters of our control file that its PostgreSQL does not know, and rejects.
     predictions : str
-        The schema of the functions of ``sql/46-predict.sql`` and ``sql/46-predict-rows.sql``. On Greenplum, those that
-        users call are in ``sql/47-predict-planned.sql``.
+        The schema of the functions that predict for a model of a table. On Greenplum, users call others, which call
+        these (`_planned` in ``madlib_mop/calls/predictions.py``).
     """
 
     takes: frozenset[str]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 NAME = "[a-z0-9_][a-z0-9_.-]{0,62}"
 ALIAS = "[a-z_][a-z0-9_.-]{0,62}"
 _MODEL = re.compile(f"({NAME})@(?:({ALIAS})|([0-9]{{1,9}}))")
-#: The alias of a name alone, without mst_key (sql/47-predict-registered.sql, `with_newest`); learn sets it.
+#: The alias of a name alone, without mst_key (sql/46-predict.sql, `with_newest`); learn sets it.
 NEWEST = "newest"
 #: What is said on a server without a registry, and what works there.
 NO_REGISTRY = "there is no registry of models on Greenplum and Cloudberry, because it needs row-level security"
