@@ -267,11 +267,12 @@ def _of_name(made: _Prediction) -> str:
     names in it have schemas.
     """
     given = made.input
+    model = "madlib_mop_calls._registered_model(model), NULL::pg_catalog.int4"
     options = f"{given.name}, false" if given.allows_null else given.name
     cost = "100000 ROWS 1000" if made.many else "5000"
     return f"""CREATE FUNCTION madlib_mop.{made.name}(model text, {given.name} {given.type})
 RETURNS {_returns(made)} LANGUAGE sql STABLE COST {cost} AS $body$
-SELECT madlib_mop.{made.name}(madlib_mop_calls._registered_model(model), NULL::pg_catalog.int4, {options}, ''::pg_catalog.text)
+SELECT madlib_mop.{made.name}({model}, {options}, ''::pg_catalog.text)
 $body$;
 COMMENT ON FUNCTION madlib_mop.{made.name}(text, {given.type}) IS
     '{made.registered}';"""

@@ -7,7 +7,9 @@ import pytest
 from madlib_mop.calls.predictions import predict_functions
 from tests.unit.test_build_extension import build_extension
 
-CREATED = re.compile(r"CREATE FUNCTION (\S+)\((.*?)\)\s+(?:RETURNS (.*?) )?LANGUAGE (\w+) (.*?)AS \$body\$(.*?)\$body\$", re.DOTALL)
+CREATED = re.compile(
+    r"CREATE FUNCTION (\S+)\((.*?)\)\s+(?:RETURNS (.*?) )?LANGUAGE (\w+) (.*?)AS \$body\$(.*?)\$body\$", re.DOTALL
+)
 
 
 @pytest.fixture(scope="module")
