@@ -92,7 +92,7 @@ DESCRIBE = Function(
 )
 TRANSFORM = Function(
     "transform",
-    "Encode each row of an ordinary table as for a network, and write the encoded rows to a table.",
+    "Write the rows of an ordinary table to a new table, encoded as for a network.",
     (
         _PACKED_OR_MODELS,
         Argument(

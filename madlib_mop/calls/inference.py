@@ -71,7 +71,7 @@ PREDICT = Function(
 
 PREDICT_BYOM = Function(
     "madlib_keras_predict_byom",
-    "Predict the rows of a table with a model of your own, such as one trained outside the database.",
+    "Predict the rows of a table with an architecture and weights of your own.",
     (
         replace(shared.MODEL_ARCH_TABLE, help="table of architectures, made by load_keras_model"),
         Argument("model_id", "integer", "row of that table; it must have weights"),
@@ -136,7 +136,7 @@ MAKE_ENSEMBLE = Function(
 _ANY_MODEL = replace(_MODEL_TABLE, type="text")
 EXPORT_MODEL = Function(
     "export_model",
-    "Return a trained model as a file for other programs, with its preprocessor, its signature and its card in it.",
+    "Return a trained model as a file for other programs, with its preprocessor, signature and card.",
     (
         _ANY_MODEL,
         _MST_KEY,
@@ -252,7 +252,7 @@ IMPORT_VERSION = Function(
 )  # fmt: skip
 DEPLOY = Function(
     "deploy",
-    "Give an alias a version, if a metric of the version on the rows of a table is good enough. Return whether it did.",
+    "Set an alias to a version, if its metric on the rows of a table is good enough. Return whether the alias is set.",
     (
         _NAME,
         Argument(
@@ -350,7 +350,7 @@ CALIBRATED = Argument(
 _MAX_ROWS = "number of rows that are drawn from the table; fewer, if they are wide: at most 512 MiB"
 SCORE = Function(
     "score",
-    "Predict all rows of a table, and write the predictions into a new table. Return the number of rows.",
+    "Write predictions for all rows of a table into a new table. Return the number of rows.",
     (
         ANY_NAME,
         Argument(

@@ -33,7 +33,7 @@ _TIME_LIMIT = Argument(
 
 SUBMIT = Function(
     "submit",
-    "Submit a call or an SQL statement as a job, which a job worker runs. Return its job_id.",
+    "Submit a call or an SQL statement as a job. Return its job_id.",
     (
         Argument(
             "statement", "text", "name of a function of the library, or an SQL statement",

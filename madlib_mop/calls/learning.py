@@ -13,7 +13,7 @@ _REGISTERED = RegistryName(NAME, "a letter, a digit or _", "For example name => 
 
 LEARN = Function(
     "learn",
-    "Train networks that predict a column of a table, register the best, and say how good it is on rows held out.",
+    "Train networks that predict a column of a table, register the best, and measure it on held-out rows.",
     (
         replace(
             _OF_PACK["source_table"],

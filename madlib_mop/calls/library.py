@@ -12,7 +12,7 @@ _OBJECTS = Argument("object_table", "varchar", "name of a table of schema madlib
 
 LOAD_KERAS_MODEL = Function(
     "load_keras_model",
-    "Store the architecture of a Keras model as a row of a table, so that it can be trained.",
+    "Store the architecture of a Keras model as a row of a table.",
     (
         Argument(_ARCH_TABLE, "varchar", "table of architectures; the first call creates it"),
         Argument(
@@ -52,7 +52,7 @@ IMPORT_MODEL = Function(
 )
 IMPORT_WEIGHTS = Function(
     "import_weights",
-    "Give an architecture of a table the weights of a file. Return the number of layers that got weights.",
+    "Set the weights of an architecture of a table to those of a file. Return the number of layers that got weights.",
     (
         Argument("model_arch_table", "text", "table of architectures, made by load_keras_model or import_model"),
         Argument("model_id", "integer", "the row that gets the weights"),
@@ -122,7 +122,7 @@ GENERATE_MODEL_CONFIGS = Function(
 
 LOAD_CUSTOM_FUNCTION = Function(
     "load_custom_function",
-    "Register a loss or a metric of your own, so that compile parameters can name it (superusers only).",
+    "Register a loss or a metric of your own for compile parameters (superusers only).",
     (
         _OBJECT_TABLE,
         Argument("object", "bytea", "Python source in UTF-8 that defines a function of the given name"),

@@ -20,7 +20,7 @@ _MAX_POINTS = Argument(
 
 METRICS = Function(
     "metrics",
-    "Compute how good the predictions of a model are, for all rows of a table or for each slice of a column.",
+    "Measure the predictions of a model, for all rows of a table or for each slice of a column.",
     (
         ANY_NAME,
         _TABLE,
@@ -53,7 +53,7 @@ CONFUSION_MATRIX = Function(
 )
 ROC_CURVE = Function(
     "roc_curve",
-    "Compute how many rows with and without a class are predicted to have it, for each threshold of its probability.",
+    "Compute the false and the true positive rate of a class, for each threshold of its probability.",
     (ANY_NAME, _TABLE, _OF_CLASS, KEY_OF_TABLE, _MAX_POINTS),
     schema="madlib_mop",
     comments=("False and true positive rates at each threshold of a class's probability, and the area under them",),
@@ -77,7 +77,7 @@ PRECISION_RECALL_CURVE = Function(
 )
 CHOOSE_THRESHOLD = Function(
     "choose_threshold",
-    "Choose the threshold of a class's probability with the least cost, with a precision, or with the highest F1.",
+    "Choose the threshold of a class's probability by the cost of errors, by a required precision, or by F1.",
     (
         ANY_NAME,
         _TABLE,
@@ -114,7 +114,7 @@ CHOOSE_THRESHOLD = Function(
 )  # fmt: skip
 RELIABILITY = Function(
     "reliability",
-    "Compare the predicted probabilities of the rows of a table with the shares of rows for which they come true.",
+    "Compare predicted probabilities with how often the predicted classes are true, for the rows of a table.",
     (
         ANY_NAME,
         _TABLE,
@@ -139,7 +139,7 @@ RELIABILITY = Function(
 )  # fmt: skip
 GRADIENT_BOOSTING = Function(
     "gradient_boosting",
-    "Train scikit-learn's gradient boosting on a packed table, and measure it on held-out rows: a baseline, no model.",
+    "Train scikit-learn's gradient boosting on a packed table, and measure it as a baseline. No model is kept.",
     (
         Argument(
             "packed_table", "varchar",

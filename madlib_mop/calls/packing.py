@@ -61,7 +61,7 @@ TRAINING = Function(
 
 VALIDATION = Function(
     "validation_preprocessor_dl",
-    "Pack a table for validation or evaluation in the same way as a training table.",
+    "Pack a table for validation or evaluation, like its training table.",
     (
         _SOURCE,
         _OUTPUT,
@@ -82,7 +82,7 @@ VALIDATION = Function(
 
 DROP = Function(
     "drop_packed",
-    "Drop a packed table with all that belongs to it: its _summary, and the packed tables of its held-out rows.",
+    "Drop a packed table, its _summary, and the packed tables of its held-out rows.",
     (Argument("packed_table", "text", "packed table, made by pack_columns or by training_preprocessor_dl"),),
     schema="madlib_mop",
     comments=(

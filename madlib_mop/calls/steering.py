@@ -57,7 +57,7 @@ CLONE_MODEL = Function(
 )  # fmt: skip
 EXTEND = Function(
     "extend",
-    "Let one model of a run make more iterations, or all models that were not stopped and have not failed.",
+    "Add iterations to one model of a run, or to all models that were not stopped and have not failed.",
     (
         _RUN_ID,
         Argument("num_iterations", "integer", "number of further iterations", check=_SOME_ITERATIONS),
