@@ -277,6 +277,8 @@ SELECT (SELECT coalesce(sum(n), 0) FROM active)::pg_catalog.int8, coalesce(array
 """  # noqa: E501
 #: Sessions of a run besides those of its segments: the caller's and the driver's.
 N_CALLER_AND_DRIVER = 2
+#: Connections that a run leaves to other sessions, such as to watch runs, if it begins while another one trains.
+N_LEFT_FREE = 3
 FREE_CONNECTIONS = """
 SELECT pg_catalog.current_setting('max_connections')::pg_catalog.int8
        - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int8

@@ -363,6 +363,7 @@ class Model:
         """Build the model in this process, with Keras: same architecture, same bits of all weights; not compiled.
 
         It takes the encoded rows that networks get, not rows of ordinary columns: ``madlib_mop.transform`` writes them.
+        It does not divide: divide the arrays that it gets by the ``normalizing_const`` with which they were packed.
 
         Returns
         -------

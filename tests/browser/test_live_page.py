@@ -200,15 +200,21 @@ Object.defineProperty(window, "vegaEmbed", {
 
 
 def test_tables_are_shown_although_vega_cannot_be_loaded(browser, dash, lab, monkeypatch):
+    """The page tries again by itself, although nothing of the run changes."""
     shown = draws(monkeypatch, [TABLE])
     run_id = invent_run(lab, state="running")
     show_run(browser, dash, run_id)
+    vega = browser.run("return document.getElementById('figures').dataset.vega")
     browser.run("document.getElementById('figures').dataset.vega = '/static/none.js'")
     shown[:] = [next(figures_of(some_facts())), replace(TABLE, rows=(("later", 2.5),), n_rows=1)]
     visit(lab, run_id, 1)
     browser.wait(lambda: "cannot be drawn" in text(browser, "#figures-note"), "the error")
     assert "later" in text(browser, "#figure-slow .numbers")
     assert browser.run("return document.querySelectorAll('.chart').length") == 1
+    browser.run("document.getElementById('figures').dataset.vega = arguments[0]", vega)
+    browser.wait(lambda: browser.run("return document.querySelector('.chart svg') !== null"), "the figure")
+    assert text(browser, "#figures-note") == ""
+    assert browser.run("return document.querySelectorAll('script').length") == 2  # dash.js and vega.js
 
 
 def draws(monkeypatch, shown: list[Figure]) -> list[Figure]:

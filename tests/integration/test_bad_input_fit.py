@@ -13,9 +13,10 @@ from madlib_mop.errors import MopError
 from tests.helpers.bad_inputs import CASES, write_tables
 from tests.helpers.direct import record_on
 from tests.helpers.direct_session import DirectSession
-from tests.helpers.faults import assert_nothing_left
+from tests.helpers.faults import assert_nothing_left, newest_run, visits
 from tests.helpers.security.attacks import record_run, refusal, refusal_of, user
 from tests.helpers.sessions import Refusal
+from tests.helpers.training import pack
 
 FIT = "madlib_keras_fit_multiple_model"
 GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}
@@ -245,6 +246,23 @@ def test_nan_in_packed_data_is_named_with_its_row(bench):
     message = "column x1 has nan in 1 of the rows 0 to 19 of the shard, first in row 5"
     assert_refused(error, "22023", message, "Remove or replace NaN")
     assert_nothing_left(bench)
+
+
+def test_one_damaged_shard_among_whole_ones_is_named(bench):
+    """The visits of the other shard are kept: the run goes on with them when the shard is whole again."""
+    pack(bench, 2, buffer_size=20, suffix="_halves")
+    change = "UPDATE train_halves SET x = {} WHERE __dist_key__ = (SELECT max(__dist_key__) FROM train_halves)"
+    bench.rows(change.format("x || '\\x00'"))
+    error = refusal_of(bench, *call(source_table="train_halves", model_output_table="halves"))
+    message = "column x1 has 5121 bytes for shape [20, 8, 8, 1], which is not a packed array"
+    assert_refused(error, "22023", f"{message} (public.train_halves, segment 1)", "Pack the table again")
+    assert_nothing_left(bench)
+    run_id = newest_run(bench)
+    seen = bench.rows("SELECT DISTINCT segment_id FROM madlib_mop.visit WHERE run_id = %s", [run_id])
+    assert seen in ([], [(0,)]) and bench.value("SELECT to_regclass('halves')") is None
+    bench.rows(change.format("substr(x, 1, length(x) - 1)"))
+    bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert visits(bench, run_id) == 2 * 2 * bench.value("SELECT count(*) FROM halves")
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_a_fit_is_estimated_by_a_probe_if_nothing_is_recorded(estimate):
     assert estimate["evaluations"][0] == 4 * 6 * 4, "after each iteration, on the shards of both tables"
     value, low, high, unit, note = estimate["time"]
     assert 0 < low < value < high and unit == "s"
-    assert note == "by a probe of 2 of 2 new networks" or note == "by a probe of 1 of 2 new networks"
+    assert note == "by a probe of 2 of 2 networks" or note == "by a probe of 1 of 2 networks"
     for whole, parts in (("memory", ("trainers", "server processes")), ("disk", ("states", "output tables"))):
         assert estimate[whole][0] == pytest.approx(sum(estimate[part][0] for part in parts), abs=0.2)
     assert "limit 1" in estimate

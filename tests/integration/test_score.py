@@ -211,6 +211,20 @@ def test_bad_input_is_one_error_before_any_work(user, arguments, message):
     assert user.value("SELECT to_regclass('x')") is None
 
 
+def test_the_hint_for_a_packed_table_names_the_rows_and_no_other_function(user):
+    """Of columns and of arrays; madlib_keras_evaluate, which takes packed tables, does not answer the same question."""
+    user.rows("SELECT madlib.training_preprocessor_dl('points', 'points_packed', 'id', 'x', seed => 1)")
+    for call in (
+        "madlib_mop.score('sold', 'sold_packed', 'x')",
+        "madlib_mop.drift('sold', 'sold_packed')",
+        "madlib_mop.partial_dependence('sold', 'sold_packed', 'area')",
+        "madlib_mop.score('classifiers', 'points_packed', 'x', mst_key => 1, independent_varname => 'x')",
+        "madlib_mop.drift('classifiers', 'points_packed', 1, 'points', independent_varname => 'x')",
+    ):
+        found = user.refused(user.rows, f"SELECT * FROM {call}")
+        assert "is a packed table" in found.message and found.hint == "Pass the table of rows before packing."
+
+
 def test_rows_are_read_and_written_with_the_rights_of_the_caller(db, user):
     """Also row policies: of two roles, each gets predictions of the rows that it may see."""
     db.rows("CREATE SCHEMA guarded; CREATE TABLE guarded.rooms AS SELECT *, 'policed' AS owner_name FROM rooms")

@@ -11,6 +11,7 @@ from mop_backend.machine import examine
 from mop_backend.memory import share_of_memory, start_here
 from mop_backend.spinning import SPIN_S, Spinner
 
+from madlib_mop.catalog.drivers import N_LEFT_FREE
 from madlib_mop.cli.doctor import greenplum, server
 from madlib_mop.cli.doctor.findings import CheckState
 from madlib_mop.cli.work import work
@@ -92,7 +93,10 @@ def test_runs_at_once(container):
 
 @pytest.mark.parametrize("used_gib, fits", [(1, True), (3, False)])
 def test_admission(container, used_gib, fits):
-    """A run of two segments needs 1.2 GB and its rows in each trainer, which 200 GiB of the machine would fit."""
+    """A run of two segments here needs 1.2 GB and its rows in each trainer, which 200 GiB of the machine would fit.
+
+    Two connections for each segment, one for each at a host; the others are left free.
+    """
     container.limit(used_bytes=used_gib * GIB)
     asked = []
 
@@ -104,13 +108,14 @@ def test_admission(container, used_gib, fits):
             pass
 
         def admit(self, run_id, limit, n_connections, is_room):
-            asked.append(is_room)
+            asked.append((n_connections, is_room))
 
-    shard = SimpleNamespace(server=None, n_bytes=10 * MIB)
-    plan = SimpleNamespace(training=SimpleNamespace(segments=[shard, shard]), any_trainer=True)
-    run = SimpleNamespace(run_id=1, plan=plan, n_segments=2)
-    admission.admit(SimpleNamespace(session=SESSION, continue_run=None), Record(), run)
-    assert asked == [fits]
+    here, at_host = (SimpleNamespace(server=server, n_bytes=10 * MIB) for server in (None, "sales"))
+    for shards, n_sessions in (([here, here], 4), ([here, here, at_host], 5)):
+        plan = SimpleNamespace(training=SimpleNamespace(segments=shards), any_trainer=True)
+        run = SimpleNamespace(run_id=1, plan=plan, n_segments=len(shards))
+        admission.admit(SimpleNamespace(session=SESSION, continue_run=None), Record(), run)
+        assert asked.pop() == (n_sessions + N_LEFT_FREE, fits)
 
 
 @pytest.mark.parametrize("has_gib, gets_gib", [(12, 6), (6, 4), (3, 3)])

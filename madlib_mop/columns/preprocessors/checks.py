@@ -33,7 +33,7 @@ from madlib_mop.columns.proposals.kinds import (
     VECTOR,
 )
 from madlib_mop.columns.proposals.specification import check_specification
-from madlib_mop.columns.transforms.categories import FIRST, CategoryFit
+from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, ordinal_units
 from madlib_mop.columns.transforms.dates import PARTS
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.errors import InvalidParameter, UnreadableText
@@ -141,18 +141,28 @@ def _date(column: FittedColumn, fit: DateFit) -> str | None:
 
 
 def _category(column: FittedColumn, fit: CategoryFit) -> str | None:
-    hashed = fit.encode == "hashed"
-    if fit.encode != column.spec.encode:
-        return f"encode {column.spec.encode!r} was not fitted"
+    spec, hashed, one_hot = column.spec, fit.encode == "hashed", fit.encode == "one_hot"
+    if fit.encode != spec.encode:
+        return f"encode {spec.encode!r} was not fitted"
     if len(set(fit.levels)) < len(fit.levels) or (hashed and fit.levels):
         return "its levels are not distinct"
-    if fit.n_codes != (1 + (column.spec.max_levels or 1) if hashed else FIRST + len(fit.levels)):
+    if fit.n_codes != (1 + (spec.max_levels or 1) if hashed else FIRST + len(fit.levels)):
         return f"{fit.n_codes:,} codes do not fit its levels"
     if len(fit.units) != (fit.n_codes if fit.encode in ("ordinal", "frequency") else 0):
         return f"{len(fit.units):,} units do not fit its levels"
-    if fit.encode in ("index", "hashed") and fit.width != (column.spec.width or 1):
-        return f"width {column.spec.width} was not fitted"
-    if fit.fill is not None and not hashed and fit.fill not in fit.levels:
+    if fit.encode == "ordinal" and fit.units != ordinal_units(len(fit.levels)):
+        return "its units do not fit its levels"
+    indicator = spec.indicator and not hashed
+    if one_hot:  # only the fit knows whether the training rows had NULL
+        indicator = fit.indicator and spec.impute == "level"
+    width = fit.n_codes - 1 + indicator if one_hot else 1 + indicator
+    width = spec.width or 1 if fit.encode in ("index", "hashed") else width
+    fitted = {"accepts_null": spec.impute != "error", "indicator": indicator, "width": width}
+    fitted |= {"fill": spec.constant} if hashed or spec.constant is None else {}
+    for name, value in fitted.items():
+        if getattr(fit, name) != value:
+            return f"{name} is {getattr(fit, name)!r}, not {value!r} as specified"
+    if spec.constant is not None and not hashed and fit.fill not in fit.levels:
         return f"{fit.fill!r} is none of its levels"
     return None
 

@@ -141,7 +141,12 @@ function loadVega() {
     const script = document.createElement("script");
     script.src = figures.dataset.vega;
     script.onload = resolve;
-    script.onerror = () => reject(new Error("the figures' script cannot be loaded"));
+    script.onerror = () => {
+      script.remove();
+      vegaLoads = figuresTag = null; // the next load of the figures tries again, although they are the same
+      reject(new Error("the figures' script cannot be loaded"));
+      wantFigures();
+    };
     document.head.append(script);
   });
   return vegaLoads;

@@ -120,7 +120,7 @@ def _evidence(costs: CostModel, n_unknown: int, n_probed: int) -> str:
         numbers = costs.run_ids[-3:]
         parts.append(f"{'run' if len(numbers) == 1 else 'runs'} {', '.join(map(str, numbers))}")
     if n_probed:
-        parts.append(f"a probe of {n_probed} of {n_unknown} new networks" if n_unknown > 1 else "a probe")
+        parts.append(f"a probe of {n_probed} of {n_unknown} networks" if n_unknown > 1 else "a probe")
     return f"by {' and '.join(parts)}" if parts else "rough: nothing like it was measured here"
 
 

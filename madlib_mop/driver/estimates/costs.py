@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 from mop_backend.keras_backends import USUAL
@@ -171,6 +171,21 @@ def rough_costs(work: Work) -> UnitCosts:
     )
 
 
+#: Of one run alone, nobody knows whether the server had other work meanwhile.
+_FEWEST_RUNS = 2
+
+
+def undisturbed(values: Iterable[tuple[int | None, float]]) -> float:
+    """Return the median over runs of times, each with the run's ID, or None of a probe; of two runs the shorter time.
+
+    Other work of the server only makes times longer. Each run counts once, however many times it has.
+    """
+    by_run: dict[int | None, list[float]] = defaultdict(list)
+    for run_id, value in values:
+        by_run[run_id].append(value)
+    return median_low(map(median, by_run.values()))
+
+
 _FIELDS = ("trace_s", "begin_s", "visit_s", "row_s")
 _OF_EVALUATIONS = ("evaluation_trace_s", "evaluation_s", "evaluation_row_s")
 
@@ -193,8 +208,9 @@ class CostModel:
         return sorted({one.run_id for one in self._measured if one.run_id is not None})
 
     def has(self, work: Work) -> bool:
-        """Return whether the graph of a unit was measured."""
-        return any(_is_alike(one.work, work) for one in self._measured)
+        """Return whether the graph of a unit was measured by a probe, or in enough runs."""
+        run_ids = {one.run_id for one in self._measured if _is_alike(one.work, work)}
+        return None in run_ids or len(run_ids) >= _FEWEST_RUNS
 
     def guess(self, work: Work) -> Guess:
         """Return the costs of a unit."""
@@ -208,11 +224,10 @@ class CostModel:
             own = self._nearest(work)
         if not own:
             return _with_storing(rough, work.state_bytes, work, _ERROR_ROUGH)
-        measured = [_corrected(rough, one, _FIELDS) for one in own]
-        evaluated = [_corrected(rough, one, _OF_EVALUATIONS) for one in own if one.has_evaluation]
-        middle = {name: median(getattr(one, name) for one in measured) for name in _FIELDS}
+        middle = {name: _corrected(rough, own, name) for name in _FIELDS}
+        evaluated = [one for one in own if one.has_evaluation]
         if evaluated:
-            middle |= {name: median(getattr(one, name) for one in evaluated) for name in _OF_EVALUATIONS}
+            middle |= {name: _corrected(rough, evaluated, name) for name in _OF_EVALUATIONS}
         else:  # as much faster or slower than the rough costs as training
             factors = {"evaluation_trace_s": "trace_s", "evaluation_s": "visit_s", "evaluation_row_s": "row_s"}
             middle |= {
@@ -220,7 +235,7 @@ class CostModel:
             }
         if found:
             state_bytes = round(median(one.state_bytes for one in found))
-            middle["features_row_s"] = median(one.costs.features_row_s for one in found)
+            middle["features_row_s"] = undisturbed((one.run_id, one.costs.features_row_s) for one in found)
         else:
             state_bytes = work.state_bytes
         return _with_storing(replace(rough, **middle), state_bytes, work, error)
@@ -249,11 +264,10 @@ def _is_alike(one: Work, other: Work) -> bool:
     return (one.graph, one.n_places) == (other.graph, other.n_places)
 
 
-def _corrected(rough: UnitCosts, one: Measured, names: Iterable[str]) -> UnitCosts:
-    """Return rough costs with some of them corrected by what was measured of a configuration."""
-    its = rough_costs(one.work)
-    changed = {name: getattr(rough, name) * getattr(one.costs, name) / getattr(its, name) for name in names}
-    return replace(rough, **changed)
+def _corrected(rough: UnitCosts, measured: Iterable[Measured], name: str) -> float:
+    """Return one of the rough costs, corrected by what was measured of configurations."""
+    factors = ((one.run_id, getattr(one.costs, name) / getattr(rough_costs(one.work), name)) for one in measured)
+    return float(getattr(rough, name) * undisturbed(factors))
 
 
 _MOST_RUNS, _MOST_MODELS = 20, 32
@@ -331,7 +345,8 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
         "on_cpus": not run.plan.gpus,
     }  # fmt: skip
     by_work: dict[tuple[int, Work], list[Mapping[str, Any]]] = defaultdict(list)
-    others, architectures, at_once = [], Architectures(), processors()
+    others: list[tuple[int, float]] = []
+    architectures, at_once = Architectures(), processors()
     names = (
         "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
         "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
@@ -339,14 +354,14 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     )  # fmt: skip
     for cells in record.execute(_QUERY, values):
         row = dict(zip(names, cells, strict=True))
-        others.append(row["other_s"])
+        others.append((row["run_id"], row["other_s"]))
         try:
             c = Configuration.recorded(0, row["compile_params"], row["fit_params"], row["model_arch"])
             by_work[row["run_id"], work_of(c, architectures)].append(row)
         except MopError:  # of an earlier version, with what this one does not read
             continue
     measured = [_measured(run_id, work, rows, at_once) for (run_id, work), rows in by_work.items()]
-    return RecordedCosts(measured, max(0.0, median(others)) if others else None)
+    return RecordedCosts(measured, max(0.0, undisturbed(others)) if others else None)
 
 
 def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]], n_processors: int) -> Measured:

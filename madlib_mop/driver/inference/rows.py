@@ -289,7 +289,7 @@ def check_unpacked(
     if "buffer_id" in known and f"{first}_shape" in known:
         raise InvalidParameter(
             f"{what}: {relation} is a packed table. Received: {name!r}",
-            hint="Pass the table of rows before packing; madlib_keras_evaluate takes packed tables.",
+            hint="Pass the table of rows before packing.",
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mop_backend.machine import available_bytes
 from mop_backend.shard_file import free_bytes
 
-from madlib_mop.catalog.drivers import Queue, n_segment_sessions
+from madlib_mop.catalog.drivers import N_LEFT_FREE, Queue, n_segment_sessions
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import RunRow
@@ -22,7 +22,6 @@ from madlib_mop.driver.session.stopping import ignore_from_now_on, stop_reason, 
 from madlib_mop.errors import Cancelled, OutOfResources
 
 _LOOK_EVERY_S = 2.0  # a driver that was killed wakes nobody
-_LEFT_FREE = 3  # connections for other sessions, such as to watch runs or to cancel them
 
 
 def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
@@ -44,7 +43,8 @@ def admit(call: Call, record: Record, run: RunRow) -> AdmissionRule:
     record.listen_for_admission()
     record.ask(run.run_id)
     need_bytes = need_of_admission(run.plan)
-    n_connections = n_segment_sessions(run.n_segments) + _LEFT_FREE
+    n_at_hosts = sum(shard.server is not None for shard in run.plan.training.segments)
+    n_connections = n_segment_sessions(run.n_segments, n_at_hosts) + N_LEFT_FREE
     told: str | None = None
     while True:
         available = available_bytes()

@@ -18,7 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
@@ -484,6 +484,9 @@ class _Worker:
         self.is_reading = False
         if isinstance(answer, Unread):
             raise failed or StatementFailed(answer.error["sqlstate"], answer.error["message"])
+        if isinstance(answer, Failed) and answer.kind == "input":  # a trainer does not know whose rows they are
+            message = f"{answer.error['message']} ({self._shared.consistency.place_of(wanted.shard)})"
+            return replace(answer, error={**answer.error, "message": message})
         if not isinstance(answer, ShardLoaded):
             return answer
         self._shared.consistency.check_shard(wanted.shard, answer.shard)  # defence: rows-of-the-run
@@ -636,6 +639,11 @@ class RunConsistency:
         self._run_id = run.run_id
         self._progress = progress
         self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
+
+    def place_of(self, shard: ShardName) -> str:
+        """Return the table and the segment of a shard, in words."""
+        table, _ = self._n_rows[shard.data_set, shard.segment_id]
+        return f"{table}, segment {shard.segment_id}"
 
     def check_shard(self, shard: ShardName, loaded: LoadedRows) -> None:
         """Check the rows that a trainer has loaded against those that the caller could see and those of earlier visits.

@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, SamplePlan, ShardAccess
 from madlib_mop.driver.estimates import estimate as estimates
-from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs
+from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs, undisturbed
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import (
     TrainerRows,
@@ -83,7 +83,23 @@ def test_another_network_costs_by_the_factor_of_the_nearest_one():
     model = CostModel([measured(near, 2.0), measured(far, 9.0)])
     found = model.guess(work("new", SMALL))
     assert found.costs.trace_s == pytest.approx(2 * rough_costs(work("new", SMALL)).trace_s)
-    assert not model.has(work("new", SMALL)) and model.has(near)
+    assert not model.has(work("new", SMALL))
+
+
+@pytest.mark.parametrize("others", [[7], [9], [None], [7, 9], [5, 6, 7]])
+def test_a_run_under_load_does_not_spoil_the_estimate(others):
+    """Whichever run was under load, with whatever number of models: other work only makes tasks longer."""
+    loaded = [measured(work(n_passes=n), 10.0, 8) for n in (1, 2, 3)]
+    found = CostModel([*loaded, *(measured(work(), 2.0, run_id) for run_id in others)]).guess(work())
+    for name in ("trace_s", "row_s", "evaluation_row_s"):
+        assert getattr(found.costs, name) == pytest.approx(2 * getattr(rough_costs(work()), name))
+    assert undisturbed([*((8, 9.0) for _ in loaded), *((run_id, 1.0) for run_id in others)]) == 1.0
+
+
+def test_a_single_run_is_no_measure_of_its_networks_so_a_probe_is_made():
+    one, other, probed = (measured(work(), 1.0, run_id) for run_id in (7, 8, None))
+    assert not CostModel([one]).has(work()) and not CostModel([one, one]).has(work())
+    assert CostModel([one, other]).has(work()) and CostModel([probed]).has(work())
 
 
 def test_the_less_was_measured_the_wider_is_the_spread():

@@ -145,6 +145,9 @@ class World:
     def check_versions(self, versions):
         assert versions == {}
 
+    def place_of(self, shard):
+        return f"t, segment {shard.segment_id}"
+
     def check_shard(self, *shard):
         self.log.append(("checked", *shard))
         if self.shard_error is not None:
@@ -263,6 +266,12 @@ def test_a_busy_reader_is_dropped_when_the_writer_cannot_load(make, answer):
     assert world.of_kind("reader")[0].is_closed and not world.sessions[0].is_closed
     world.script = {"writer": [LOAD, LOADED, DONE]}
     assert world.did() == TaskAnswered(0, DONE) and len(world.of_kind("reader")) == 2
+
+
+def test_rows_that_a_trainer_cannot_use_are_named_by_their_table_and_segment(make):
+    world = make().opened()
+    world.script = {"writer": [LOAD, Failed({"message": "bad"}, "input")]}
+    assert world.did() == TaskAnswered(0, Failed({"message": "bad (t, segment 0)"}, "input"))
 
 
 def test_a_busy_reader_is_dropped_when_the_writers_statement_fails(make):
