@@ -35,7 +35,10 @@ def test_segments_at_other_nodes_of_citus_take_no_memory_of_this_server(monkeypa
 
 @pytest.mark.parametrize("n_here, n_needed", [(2, 6), (0, 4)])
 def test_connections_are_those_of_a_run(monkeypatch, n_here, n_needed):
-    """2 N + 2, or 2 N + 5 beside other runs (docs/administration.md): a segment at another node has no reader here. The doctor's own session ends."""
+    """2 N + 2, or 2 N + 5 beside other runs (docs/administration.md).
+
+    A segment at another node has no reader here. The doctor's own session ends.
+    """
     monkeypatch.setattr(server, "_segments", lambda _: 2)
     monkeypatch.setattr(server, "_segments_here", lambda _: n_here)
     beside = n_needed + N_LEFT_FREE

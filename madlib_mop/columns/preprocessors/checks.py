@@ -157,7 +157,7 @@ def _category(column: FittedColumn, fit: CategoryFit) -> str | None:
         indicator = fit.indicator and spec.impute == "level"
     width = fit.n_codes - 1 + indicator if one_hot else 1 + indicator
     width = spec.width or 1 if fit.encode in ("index", "hashed") else width
-    fitted = {"accepts_null": spec.impute != "error", "indicator": indicator, "width": width}
+    fitted: dict[str, object] = {"accepts_null": spec.impute != "error", "indicator": indicator, "width": width}
     fitted |= {"fill": spec.constant} if hashed or spec.constant is None else {}
     for name, value in fitted.items():
         if getattr(fit, name) != value:

@@ -224,7 +224,7 @@ class CostModel:
             own = self._nearest(work)
         if not own:
             return _with_storing(rough, work.state_bytes, work, _ERROR_ROUGH)
-        middle = {name: _corrected(rough, own, name) for name in _FIELDS}
+        middle: dict[str, Any] = {name: _corrected(rough, own, name) for name in _FIELDS}
         evaluated = [one for one in own if one.has_evaluation]
         if evaluated:
             middle |= {name: _corrected(rough, evaluated, name) for name in _OF_EVALUATIONS}
