@@ -110,10 +110,9 @@ class PageHandlers:
         )
         if now is None:
             raise HTTPException(404)
-        metric = next((model.metric_name for model in now.models if model.metric_name), None)
         n_pages = _pages(now.status.n_models, PAGE)
         return self._site.html(
-            "run.html", session=session, now=now, metric=metric, page=page, n_pages=n_pages, pages_of="the leaderboard",
+            "run.html", session=session, now=now, page=page, n_pages=n_pages, pages_of="the leaderboard",
             sections=section_titles(), register_best=register_best(now.status.output_table) if registers else None,
         )  # fmt: skip
 

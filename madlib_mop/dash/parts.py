@@ -46,10 +46,9 @@ class Pages:
         module: Any = self._jinja.get_template("run_parts.html").module
         names = ("head", "progress", "baselines", "segments", "failures", "commands")
         parts = {name: str(getattr(module, name)(now)) for name in names}
-        metric = next((model.metric_name for model in now.models if model.metric_name), None)
         rows = {str(model.mst_key): str(module.model(model, now.status)) for model in now.models}
         return {
-            **parts, "columns": str(module.columns(metric, now.status.may_steer)), "rows": rows,
+            **parts, "columns": str(module.columns(now.metric_name, now.status.may_steer)), "rows": rows,
             "order": list(rows), "say": spoken(now), "visits": now.status.visits_done, "state": now.status.state,
         }  # fmt: skip
 

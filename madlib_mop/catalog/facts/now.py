@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from madlib_mop.catalog.facts.history import CommandFacts, read_commands
@@ -214,6 +215,12 @@ class RunNow:
     failures: tuple[ModelFailure, ...]
     commands: tuple[CommandFacts, ...]
     baselines: tuple[Baseline, ...] = ()
+
+    @property
+    def metric_name(self) -> str | None:
+        """The first metric of its models, or of a baseline, which has figures as soon as the run has begun."""
+        names = chain((one.metric_name for one in self.models), (one.metric_name for one in self.baselines))
+        return next(filter(None, names), None)
 
 
 _MAX_SHOWN = 100

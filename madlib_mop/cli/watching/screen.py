@@ -59,7 +59,7 @@ def _head(now: RunNow) -> tuple[RenderableType, ...]:
 
 
 def _leaderboard(now: RunNow, view: View, n_lines: int, is_wide: bool) -> Table:
-    metric = next((clean(m.metric_name) for m in now.models if m.metric_name), "metric")
+    metric = clean(now.metric_name) if now.metric_name else "metric"
     table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
     figures = (f"valid. {metric}", "valid. loss", f"train. {metric}", "train. loss")[: 4 if is_wide else 2]
     for title in ("", "rank", "model", "state", "iteration", *figures):

@@ -36,17 +36,17 @@ def work_of(
     functions: CustomFunctions | None = None,
 ) -> Work:
     """Return what decides the costs of a configuration; ``architectures`` are those met before. Raises MopError."""
-    optimizer, fit = c.compiled.optimizer, c.fit
+    optimizer, fit, checked = c.compiled.optimizer, c.fit, architectures.checked(c)
     extra = "" if functions is None else functions.digest(c.compiled.custom_names)
     return Work(
         graph=architectures.signature(c, extra),
-        size=size_of(architectures.checked(c), row_shapes),
+        size=size_of(checked, row_shapes),
         n_slots=optimizer_slots(optimizer.name, dict(optimizer.kwargs)),
         batch_size=fit.batch_size,
         n_passes=max(1, fit.epochs - fit.initial_epoch),
         most_rows=None if fit.steps_per_epoch is None else fit.steps_per_epoch * fit.batch_size,
         n_places=n_places,
-        is_frozen=has_frozen_layers(architectures.checked(c)),
+        is_frozen=has_frozen_layers(checked),
     )
 
 
@@ -393,7 +393,7 @@ def _measured(run_id: int, work: Work, rows: list[Mapping[str, Any]], n_processo
         evaluation_s=middle("evaluation_s", rough.evaluation_s),
         evaluation_row_s=each_s or rough.evaluation_row_s,
         most_rows=work.most_rows,
-        features_row_s=max(row["features_row_s"] for row in rows) * share,
+        features_row_s=max(0.0, *(row["features_row_s"] for row in rows)) * share,
     )
     state_bytes = round(median(row["state_bytes"] for row in rows))
     return Measured(work, costs, state_bytes, run_id, has_evaluation)

@@ -481,7 +481,8 @@ class _Simulated:
         n_at_once = max(1, processors() // max(1, run.n_threads)) if is_here else len(rows)
         server = ServerCosts(n_at_once, _TASK_S if task_s is None else task_s + _DRIVER_S, loads)
         places = places_of(plan)
-        shards = Shards(n_rows, places, lambda n_units: shards_of_tasks(plan, places, n_units), self._sample_rows)
+        tasks = lambda n_units: shards_of_tasks(plan, places, lambda: n_units)  # noqa: E731
+        shards = Shards(n_rows, places, tasks, self._sample_rows)
         search: SimulatedSearch | None = None
         scheduler: Scheduler | BulkSynchronous
         if run.is_search:
@@ -561,9 +562,11 @@ class _Simulated:
 
     def _sample_rows(self, visit: Visit) -> int:
         sample, models = self._of.run.plan.sample, self._of.models
+        if sample is None:
+            return 0
         first = min((models[key].first_epoch for key in visit.unit if key in models), default=1)
         n_visits = (visit.epoch - first) * self._of.run.n_segments + visit.position
-        return sample.n_rows if sample is not None and sample.is_due(n_visits) else 0
+        return sample.n_rows if sample.is_due(n_visits) else 0
 
     def _guess(self, unit: Unit) -> Guess:
         c = self.configurations.get(unit) or self._search.configurations[unit[0]]

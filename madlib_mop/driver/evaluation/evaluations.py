@@ -262,12 +262,14 @@ class Evaluations:
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, (shard for shards in self._places.values() for shard in shards))
-        left = [key for key, m in self._models.items() if m.state in (ModelState.WAITING, ModelState.TRAINING)]
-        n_units = len({self._unit_of(key) for key in left})
-        for worker, shards in shards_of_tasks(self._run.plan, self._places, n_units).items():
+        for worker, shards in shards_of_tasks(self._run.plan, self._places, self._n_units_left).items():
             task = EvaluationTask(tuple(mst_keys), tuple(shards), epoch)
             self._scheduler.add_evaluation(self._unit_of(mst_keys[0]), worker, task)
         return True
+
+    def _n_units_left(self) -> int:
+        left = [key for key, m in self._models.items() if m.state in (ModelState.WAITING, ModelState.TRAINING)]
+        return len({self._unit_of(key) for key in left})
 
     def split(self, task: Evaluation) -> None:
         """Request an evaluation of each model instead of one of several, which has ended in the scheduler."""
@@ -338,7 +340,9 @@ class Evaluations:
         self._open.pop(mst_key, None)
 
 
-def shards_of_tasks(plan: Plan, places: dict[int, list[Shard]], n_units: int) -> dict[int, list[Shard]]:
+def shards_of_tasks(
+    plan: Plan, places: dict[int, list[Shard]], n_units: Callable[[], int]
+) -> dict[int, list[Shard]]:
     """Return the shards of each task of an evaluation, by the segment of the task.
 
     Where the trainer of a model holds all rows, one task is all of it, if there are models for the other trainers.
@@ -348,10 +352,10 @@ def shards_of_tasks(plan: Plan, places: dict[int, list[Shard]], n_units: int) ->
     plan : Plan
     places : dict
         The result of `places_of`.
-    n_units : int
-        The units that wait, train or are evaluated.
+    n_units : callable
+        Returns the number of units that wait, train or are evaluated. To count them takes as long as there are models.
     """
-    if not plan.any_trainer or n_units <= len(plan.training.segments):
+    if not plan.any_trainer or n_units() <= len(plan.training.segments):
         return places
     return {min(places): [shard for shards in places.values() for shard in shards]}
 

@@ -48,14 +48,13 @@ class ScoreColumns:
         """
         if not self.labels:
             return [[repr(value) for value in values[:, 0].astype(np.float64).tolist()]]
-        values = by_class(values, len(self.labels))
-        best = choose(values, _BEST)
+        written = by_class(values, len(self.labels))
+        best = choose(written, _BEST)
         classes = quoted([*self.labels, None])[best.units]  # the last one, -1, is that of NO_CLASS
-        written = values.astype(np.float64)
-        if self.held_out is not None:
-            written = calibrate(written, self.held_out)
+        if self.held_out is not None:  # predict too subtracts from 1 in float64
+            written = calibrate(by_class(values.astype(np.float64), len(self.labels)), self.held_out)
         probabilities = written[best.rows, best.units] if self.of_class is None else written[:, self.of_class]
-        return [classes.tolist(), [repr(value) for value in probabilities.tolist()]]
+        return [classes.tolist(), [repr(value) for value in probabilities.astype(np.float64).tolist()]]
 
 
 def score_columns(

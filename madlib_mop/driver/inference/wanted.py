@@ -133,7 +133,7 @@ def choose(scores: np.ndarray, wanted: PredType) -> ScoreChoice:
 
 
 def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return one score for each class, float32 (n_rows, n_classes): one unit for two classes has that of the second."""
+    """Return one score for each class, (n_rows, n_classes): one unit for two classes has that of the second."""
     if values.shape[1] == 1 and n_classes == 2:
         return np.concatenate([1 - values, values], axis=1)
     return values

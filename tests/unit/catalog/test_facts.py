@@ -96,6 +96,16 @@ def test_every_page_and_tracker_names_the_same_best_model():
     assert best_of(RunNow(None, none, (), (), ())) is None
 
 
+def test_the_metric_of_a_baseline_has_its_name_before_a_model_has_figures():
+    """A baseline is there as soon as the run has begun."""
+    boosting = Baseline(name="boosting", metric_name="acc<uracy", validation_metric=0.9912)
+    now = RunNow(a_status(1), (a_model(1, metric_name=None),), (), (), (), (boosting,))
+    terminal = Console(file=StringIO(), width=200)
+    terminal.print(draw(now, View(), 40, 200))
+    assert "valid. acc<uracy" in terminal.file.getvalue()
+    assert "Valid. acc<uracy" in text_of(Pages().of_run(now)["columns"])
+
+
 def test_every_page_shows_what_the_models_are_compared_with_and_names_none_of_it_the_best():
     boosting = Baseline(
         name="<b>boosting", metric_name="accuracy", validation_metric=0.9912, validation_loss=0.0123,

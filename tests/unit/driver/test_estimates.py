@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, SamplePlan, ShardAccess
 from madlib_mop.driver.estimates import estimate as estimates
-from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, rough_costs, undisturbed
+from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, _measured, rough_costs, undisturbed, work_of
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import (
     TrainerRows,
@@ -16,6 +16,8 @@ from madlib_mop.driver.estimates.memory import (
     need_of_admission,
     rows_of_trainers,
 )
+from madlib_mop.models.configuration import Configuration
+from madlib_mop.models.sharing import Architectures
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
@@ -71,6 +73,26 @@ def test_what_is_computed_once_for_a_shard_is_known_only_of_a_network_that_was_m
     one = measured(work(is_frozen=True), 1.0)
     model = CostModel([replace(one, costs=replace(one.costs, features_row_s=0.5))])
     assert [model.guess(work(graph)).costs.features_row_s for graph in ("g", "other")] == [0.5, 0.0]
+
+
+@pytest.mark.parametrize("features_row_s", [-0.5, float("nan")])
+def test_a_time_of_features_that_is_none_costs_nothing(features_row_s):
+    """A trainer reports it, so it may be any number; a task of negative time would end before it begins."""
+    names = ("row_s", "visit_s", "begin_s", "first_s", "evaluation_row_s", "evaluation_s", "evaluation_first_s")
+    row = {**dict.fromkeys(names, 0.1), "n_at_once": 1, "n_rows": 8.0, "n_evaluated": 8.0, "state_bytes": 9}
+    found = _measured(7, work(is_frozen=True), [{**row, "features_row_s": features_row_s}], 1)
+    assert found.costs.features_row_s == 0.0
+    more = _measured(7, work(is_frozen=True), [{**row, "features_row_s": n} for n in (features_row_s, 0.25)], 1)
+    assert more.costs.features_row_s == 0.25
+
+
+def test_the_architecture_of_a_configuration_is_looked_up_twice_for_its_costs(monkeypatch):
+    """Once for its graph, once for the rest: each makes a text of the architecture, and a fit begins with hundreds."""
+    looked_up, known = [], Architectures._known
+    monkeypatch.setattr(Architectures, "_known", lambda self, c: looked_up.append(c) or known(self, c))
+    one = models(1)[0]
+    work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch), Architectures())
+    assert len(looked_up) == 2
 
 
 def test_another_batch_size_costs_by_the_same_factor():

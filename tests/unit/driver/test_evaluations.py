@@ -108,6 +108,12 @@ def test_one_task_has_all_shards_if_each_trainer_holds_them_and_others_are_at_wo
     assert asked == ([(0, of_places[0][1] + of_places[1][1])] if n_at_work > 2 else of_places)
 
 
+def test_models_at_work_are_counted_only_where_a_trainer_holds_all_rows(run, monkeypatch):
+    """An evaluation begins after each iteration of each model, so to count all models takes a run of many very long."""
+    monkeypatch.setattr(RunModels, "items", lambda models: pytest.fail("all models were looked at"))
+    assert run.evaluations.begin([1, 2], 2)
+
+
 def test_shards_that_are_not_in_memory_together_take_a_task_each(run):
     run.evaluations.begin([1, 2], 2)
     assert run.finish(run.scheduler.asked[0], 1, m1=[0.5], m2=[0.25]) == {} and not run.record.metric
