@@ -15,7 +15,9 @@ from mop_backend.forking import ChildKind, serve_forks
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, loading
 
-_MODULES = ("data.averaging", "process.sandbox", "process.seccomp", "server", "visits")
+_MODULES = (
+    "data.averaging", "fused_visits", "incoming", "process.sandbox", "process.seccomp", "sampled", "server", "visits",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -30,6 +32,7 @@ def _load() -> None:
     if not choice.is_installed():
         return  # each trainer says so in its first answer
     choice.load()
+    importlib.import_module("numpy.random")  # which NumPy loads at its first use: in each trainer
     for name in _MODULES:
         importlib.import_module(f"madlib_mop.trainer.{name}")
 

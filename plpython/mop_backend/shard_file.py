@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mop_backend.frames import Header
@@ -26,8 +24,7 @@ _USUAL_DIRECTORY, _PREFIX = os.path.join("base", "pgsql_tmp"), "pgsql_tmp"
 LEAST_FREE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class HandedFile:
+class HandedFile(NamedTuple):  # no dataclass, whose module the first call of each session would load
     """A file that is handed to a trainer.
 
     Attributes
@@ -100,6 +97,8 @@ def _without_name(directory: str) -> int:
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # this file system makes no such files; a real problem comes again
+        import tempfile  # not at the top: most sessions do without it
+
         fd, path = tempfile.mkstemp(prefix=_PREFIX, dir=directory)
         os.unlink(path)
         return fd

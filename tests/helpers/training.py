@@ -16,6 +16,7 @@ from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 SGD = "loss='categorical_crossentropy', optimizer='SGD(lr=0.05, momentum=0.9, decay=0.01)', metrics=['accuracy']"
+_BRACES = str.maketrans("[]", "{}")
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +124,8 @@ def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:
     x, y = digits()
     for table, start, stop in (("train_rows", 0, n_train), ("valid_rows", n_train, n_train + n_valid)):
         db.rows(f"CREATE TABLE {table} (id integer, x real[], y integer)")
-        rows = [(i, x[i].tolist(), int(y[i])) for i in range(start, stop)]
+        # as texts of arrays: ARRAY[ARRAY[... takes the server four times as long
+        rows = [(i, str(x[i].tolist()).translate(_BRACES), int(y[i])) for i in range(start, stop)]
         db.rows(f"INSERT INTO {table} VALUES " + ", ".join(["%s"] * len(rows)), rows)
 
 
@@ -140,17 +142,20 @@ def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str
 
 
 def load_architectures(db, table: str = "arch", role: str | None = None) -> None:
-    """Load the MLP as model_id 1, the CNN as 2 and the smallest network as 3; only the first one with its checks."""
+    """Write the MLP as model_id 1, the CNN as 2 and the smallest network as 3 into a new table, without checks."""
     one_thread()
-    with db.caller(role).cursor() as cursor:
-        cursor.execute("SELECT madlib.load_keras_model(%s, %s::json)", [table, mlp()])
-    for arch in (cnn(), smallest()):
+    db.rows(
+        f"CREATE TABLE {table} (model_id integer, model_arch json, model_weights bytea, name text, description text,"
+        " __internal_madlib_id__ text UNIQUE)",
+        role=role,
+    )
+    for arch in (mlp(), cnn(), smallest()):
         store_unchecked(db, arch, table, role)
 
 
 def store_unchecked(db, arch: str, table: str = "arch", role: str | None = None) -> None:
     """Write an architecture into a table of architectures, also one that load_keras_model would reject."""
-    insert = f"INSERT INTO {table} (model_id, model_arch) SELECT max(model_id) + 1, %s::json FROM {table}"
+    insert = f"INSERT INTO {table} (model_id, model_arch) SELECT coalesce(max(model_id), 0) + 1, %s::json FROM {table}"
     db.rows(insert, [arch], role=role)
 
 

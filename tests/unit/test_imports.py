@@ -153,6 +153,19 @@ def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
+def test_the_first_call_of_a_session_loads_no_module_that_it_can_do_without():
+    """PL/Python imports this library in each session anew."""
+    code = (
+        "import sys, types; plpy = types.ModuleType('plpy'); plpy.Error = plpy.SPIError = Exception;"
+        "plpy.spiexceptions = types.SimpleNamespace(); sys.modules['plpy'] = plpy; import mop_backend.call;"
+        "print(*{'ctypes', 'dataclasses', 'inspect', 'tempfile', 'traceback'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(ROOT / "plpython")}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
 def test_backend_modules_use_the_standard_library_only():
     known = sys.stdlib_module_names | {"plpy", "mop_backend"}
     files = sorted(STANDARD_ONLY.rglob("*.py"))
