@@ -109,6 +109,8 @@ class Dictionary:
     def codes_of(self, texts: Sequence[bytes]) -> list[int]:
         """Return the codes of texts, of new ones as `code_of` does; known ones cost least."""
         found = [*map(self._codes.get, texts)]
+        if None not in found:
+            return found
         return [self.code_of(text) if code is None else code for text, code in zip(texts, found, strict=True)]
 
     def find(self, text: bytes) -> int:
@@ -451,6 +453,11 @@ def concatenate(parts: Sequence[RawColumn]) -> RawColumn:
 def dictionary_of(texts: Iterable[str | bytes], column: str = "") -> Dictionary:
     """Return a dictionary whose codes are the positions of these texts, which are distinct; it may be of any size."""
     keys = [text.encode() if isinstance(text, str) else text for text in texts]
+    return dictionary_of_keys(keys, column)
+
+
+def dictionary_of_keys(keys: Sequence[bytes], column: str = "") -> Dictionary:
+    """Return what `dictionary_of` does, of texts that are UTF-8 already."""
     levels = Dictionary(column, max(MAX_LEVELS, len(keys)))
     levels._codes = dict(zip(keys, range(len(keys)), strict=True))
     return levels

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from madlib_mop.columns.blobs import BLOB, Blobs
 from madlib_mop.columns.cells import Cells
 from madlib_mop.columns.numbers import CellReader
-from madlib_mop.columns.raw import TEXT, Codes, Dictionary, Integers, Levels, dictionary_of
+from madlib_mop.columns.raw import TEXT, Codes, Dictionary, Integers, Levels, dictionary_of, dictionary_of_keys, taken
 
 Render = Callable[[Sequence[bytes]], list[bytes]]
 #: Texts of at most this number of bytes are compared in 8-byte words, longer ones in a loop.
@@ -42,7 +42,7 @@ class TextReader(CellReader):
         longest = int(cells.lengths.max(initial=0))
         distinct, codes = self._by_words(cells, longest) if longest <= _WORD_BYTES else self._by_loop(cells)
         if self._render is None:
-            return Levels(codes, dictionary_of(distinct, cells.column), self.family)
+            return Levels(codes, dictionary_of_keys(distinct, cells.column), self.family)
         return self._rendered(distinct, codes, cells.column)
 
     def _rendered(self, distinct: list[bytes], codes: Codes, column: str) -> Levels:
@@ -74,11 +74,11 @@ class TextReader(CellReader):
             key ^= key >> np.uint64(32)
         first_of = first_rows(key)
         for part in (*words, few.lengths):
-            if (part[first_of] != part).any():
+            if (taken(part, first_of) != part).any():
                 return self._by_loop(cells)
         is_first = first_of == np.arange(len(first_of))
         numbers = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
-        codes[present] = numbers[first_of]
+        codes[present] = taken(numbers, first_of)
         return few.values(np.flatnonzero(is_first)), codes
 
     def one(self, value: bytes) -> bytes:
@@ -101,17 +101,17 @@ def first_rows(keys: npt.NDArray[np.uint64]) -> Integers:
     """
     found = np.empty(len(keys), np.int64)
     table = np.empty(1 << 16, np.int64)
-    left = np.arange(len(keys))
+    left, mine = np.arange(len(keys)), keys
     for shift in (48, 32, 16, 0):
-        mine = keys[left]
-        places = (mine >> np.uint64(shift)) & np.uint64(0xFFFF)
+        places = ((mine >> np.uint64(shift)) & np.uint64(0xFFFF)).view(np.int64)  # NumPy would convert uint64
         table[places] = left
-        stayed = table[places]
-        is_mine = keys[stayed] == mine
-        found[left[is_mine]] = stayed[is_mine]
-        left = left[~is_mine]
-        if not len(left):
+        stayed = taken(table, places)
+        is_mine = taken(keys, stayed) == mine
+        found[left] = stayed  # the next part replaces those that are not mine
+        if is_mine.all():
             return found
+        left = left[~is_mine]
+        mine = taken(keys, left)
     _, first, inverse = np.unique(keys[left], return_index=True, return_inverse=True)
     found[left] = left[first][inverse]
     return found
@@ -125,7 +125,7 @@ def _words(cells: Cells, n_words: int) -> list[npt.NDArray[np.uint64]]:
     for place in range(n_words):
         word = np.ascontiguousarray(block[:, place])
         if shortest < 8 * (place + 1):
-            word &= _MASKS[np.clip(cells.lengths - 8 * place, 0, 8)]
+            word &= taken(_MASKS, np.clip(cells.lengths - 8 * place, 0, 8))
         words.append(word)
     return words
 

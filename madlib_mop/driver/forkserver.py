@@ -29,6 +29,7 @@ def _load() -> None:
     with without(["pandas"]):  # Optuna takes it along
         for module in {f"driver.{command.partition(':')[0]}" for command in COMMANDS.values()} | {*_LATER}:
             importlib.import_module(f"madlib_mop.{module}")
+    importlib.import_module("numpy.ma")  # otherwise the first np.unique of each driver imports it
 
 
 def _run() -> int:
