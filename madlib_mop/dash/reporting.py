@@ -21,6 +21,8 @@ from madlib_mop.errors import NotReady
 from madlib_mop.reports.figures import SECTIONS
 from madlib_mop.reports.page import report
 
+_NICENESS = 19
+
 
 class Drawing:
     """A process with low priority that draws figures: they delay neither pages nor training on the same machine."""
@@ -42,14 +44,15 @@ class Drawing:
 
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_give_way)
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, context, initializer=_give_way, initargs=(_NICENESS,))
 
 
-def _give_way() -> None:
+def _give_way(niceness: int) -> None:
     os.setsid()  # Linux shares processors between sessions first, and priorities count within a session
-    os.nice(19)
+    os.nice(niceness)
     with contextlib.suppress(OSError):  # other systems, and kernels without groups of sessions
-        Path("/proc/self/autogroup").write_text("19")
+        Path("/proc/self/autogroup").write_text(str(niceness))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the live page, which ends this process
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 

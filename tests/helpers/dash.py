@@ -7,12 +7,15 @@ from contextlib import closing, contextmanager
 
 import httpx
 
+from madlib_mop.dash import reporting
 from madlib_mop.dash.app import make_server
 from madlib_mop.dash.connections import Gate
 from madlib_mop.dash.settings import DashSettings, server_of
 from tests.conftest import PASSWORD
 from tests.helpers.faults import wait_for
 from tests.helpers.invented import invent_run
+
+reporting._NICENESS = 0  # at 19, figures take tens of seconds while other tests keep all processors busy
 
 
 def dsn_of(db) -> str:
