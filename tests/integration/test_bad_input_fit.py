@@ -13,7 +13,7 @@ from madlib_mop.errors import MopError
 from tests.helpers.bad_inputs import CASES, write_tables
 from tests.helpers.direct import record_on
 from tests.helpers.direct_session import DirectSession
-from tests.helpers.faults import assert_nothing_left, newest_run, visits
+from tests.helpers.faults import assert_nothing_left, visits
 from tests.helpers.security.attacks import record_run, refusal, refusal_of, user
 from tests.helpers.sessions import Refusal
 from tests.helpers.training import pack
@@ -257,7 +257,7 @@ def test_one_damaged_shard_among_whole_ones_is_named(bench):
     message = "column x1 has 5121 bytes for shape [20, 8, 8, 1], which is not a packed array"
     assert_refused(error, "22023", f"{message} (public.train_halves, segment 1)", "Pack the table again")
     assert_nothing_left(bench)
-    run_id = newest_run(bench)
+    run_id = bench.value("SELECT run_id FROM madlib_mop.run WHERE model_output_table = 'public.halves'")
     seen = bench.rows("SELECT DISTINCT segment_id FROM madlib_mop.visit WHERE run_id = %s", [run_id])
     assert seen in ([], [(0,)]) and bench.value("SELECT to_regclass('halves')") is None
     bench.rows(change.format("substr(x, 1, length(x) - 1)"))
