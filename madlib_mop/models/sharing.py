@@ -8,12 +8,16 @@ by ``fusion.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/gra
 import copy
 import hashlib
 import json
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec, canonical
 from madlib_mop.models.parameters.parser import CompileParams
+from madlib_mop.models.sizes import NetworkSize, size_of
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 #: Optimizers that look for words in the paths of weights, which consist of the names of models and layers.
@@ -59,7 +63,7 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     str
         Hexadecimal SHA-256.
     """
-    return _signature(config, _form_text(config, compile_params.optimizer.name in _BY_NAMES), compile_params, extra)
+    return KnownArchitecture(config).signature(compile_params, extra)
 
 
 def _form_text(config: Node, with_names: bool) -> str:
@@ -93,30 +97,56 @@ def shared_params(compile_params: CompileParams) -> tuple[str, str, str, str, st
     return compile_params.optimizer.name, canonical(kwargs), loss, metrics, loss_weights, weighted_metrics
 
 
+class KnownArchitecture:
+    """An architecture that passed its check; what is read from it is read once.
+
+    Parameters
+    ----------
+    checked : dict
+        The result of `architecture.check_architecture`.
+    """
+
+    def __init__(self, checked: Node):
+        self.checked = checked
+        self._forms: dict[bool, str] = {}
+        self._sizes: dict[tuple[tuple[int, ...], ...], NetworkSize] = {}
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        """Whether some layers are not trained."""
+        return has_frozen_layers(self.checked)
+
+    def size(self, row_shapes: Sequence[Sequence[int]] = ()) -> NetworkSize:
+        """Return the size of the network; see `sizes.size_of`. Raises MopError."""
+        key = tuple(map(tuple, row_shapes))
+        if key not in self._sizes:
+            self._sizes[key] = size_of(self.checked, key)
+        return self._sizes[key]
+
+    def signature(self, compile_params: CompileParams, extra: str = "") -> str:
+        """Return the `compile_signature` with some compile parameters."""
+        with_names = compile_params.optimizer.name in _BY_NAMES
+        if with_names not in self._forms:
+            self._forms[with_names] = _form_text(self.checked, with_names)
+        return _signature(self.checked, self._forms[with_names], compile_params, extra)
+
+
 class Architectures:
-    """Architectures of many configurations: each is checked once, and its part of the signatures is made once."""
+    """Architectures of many configurations: each is checked once."""
 
     def __init__(self) -> None:
-        self._checked: dict[str, Node] = {}
-        self._forms: dict[tuple[str, bool], str] = {}
+        self._known: dict[str, KnownArchitecture] = {}
 
-    def checked(self, c: Configuration) -> Node:
-        """Return the architecture as its check returns it. Raises MopError."""
-        return self._known(c)[1]
+    def of(self, c: Configuration) -> KnownArchitecture:
+        """Return the architecture of a configuration. Raises MopError."""
+        text = json.dumps(c.arch)
+        if text not in self._known:
+            self._known[text] = KnownArchitecture(c.architecture)
+        return self._known[text]
 
     def signature(self, c: Configuration, extra: str = "") -> str:
         """Return the `compile_signature` of a configuration. Raises MopError."""
-        text, config = self._known(c)
-        key = text, c.compiled.optimizer.name in _BY_NAMES
-        if key not in self._forms:
-            self._forms[key] = _form_text(config, key[1])
-        return _signature(config, self._forms[key], c.compiled, extra)
-
-    def _known(self, c: Configuration) -> tuple[str, Node]:
-        text = json.dumps(c.arch)
-        if text not in self._checked:
-            self._checked[text] = c.architecture
-        return text, self._checked[text]
+        return self.of(c).signature(c.compiled, extra)
 
 
 def shared_form(config: Node, with_names: bool = False) -> Node:

@@ -20,11 +20,10 @@ from mop_backend.machine import processors
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.errors import MopError
-from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.sharing import Architectures
-from madlib_mop.models.sizes import NetworkSize, optimizer_slots, size_of
+from madlib_mop.models.sizes import NetworkSize, optimizer_slots
 from madlib_mop.schedule.forecast.one_server import UnitCosts
 
 
@@ -36,17 +35,17 @@ def work_of(
     functions: CustomFunctions | None = None,
 ) -> Work:
     """Return what decides the costs of a configuration; ``architectures`` are those met before. Raises MopError."""
-    optimizer, fit, checked = c.compiled.optimizer, c.fit, architectures.checked(c)
-    extra = "" if functions is None else functions.digest(c.compiled.custom_names)
+    compiled, fit, architecture = c.compiled, c.fit, architectures.of(c)
+    extra = "" if functions is None else functions.digest(compiled.custom_names)
     return Work(
-        graph=architectures.signature(c, extra),
-        size=size_of(checked, row_shapes),
-        n_slots=optimizer_slots(optimizer.name, dict(optimizer.kwargs)),
+        graph=architecture.signature(compiled, extra),
+        size=architecture.size(row_shapes),
+        n_slots=optimizer_slots(compiled.optimizer.name, dict(compiled.optimizer.kwargs)),
         batch_size=fit.batch_size,
         n_passes=max(1, fit.epochs - fit.initial_epoch),
         most_rows=None if fit.steps_per_epoch is None else fit.steps_per_epoch * fit.batch_size,
         n_places=n_places,
-        is_frozen=has_frozen_layers(checked),
+        is_frozen=architecture.is_frozen,
     )
 
 

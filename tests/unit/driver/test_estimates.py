@@ -86,13 +86,13 @@ def test_a_time_of_features_that_is_none_costs_nothing(features_row_s):
     assert more.costs.features_row_s == 0.25
 
 
-def test_the_architecture_of_a_configuration_is_looked_up_twice_for_its_costs(monkeypatch):
-    """Once for its graph, once for the rest: each makes a text of the architecture, and a fit begins with hundreds."""
-    looked_up, known = [], Architectures._known
-    monkeypatch.setattr(Architectures, "_known", lambda self, c: looked_up.append(c) or known(self, c))
+def test_the_architecture_of_a_configuration_is_looked_up_once_for_its_costs(monkeypatch):
+    """Each look-up makes a text of the architecture, and a fit begins with those of hundreds of recorded models."""
+    looked_up, of = [], Architectures.of
+    monkeypatch.setattr(Architectures, "of", lambda self, c: looked_up.append(c) or of(self, c))
     one = models(1)[0]
     work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch), Architectures())
-    assert len(looked_up) == 2
+    assert len(looked_up) == 1
 
 
 def test_another_batch_size_costs_by_the_same_factor():

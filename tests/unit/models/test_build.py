@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from madlib_mop.models.sharing import Architectures, compile_signature  # noqa: E402
+from madlib_mop.models.sizes import size_of  # noqa: E402
 from tests.helpers.unit.dangers import REFUSALS, Marker, dangerous  # noqa: E402
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer  # noqa: E402
 from tests.helpers.unit.plain import (  # noqa: E402
@@ -248,7 +250,9 @@ def test_configurations_of_one_architecture_are_signed_as_each_alone_would_be(mo
         checks.append(arch)
         return check_architecture(arch)
 
+    sized = Mock(wraps=size_of)
     monkeypatch.setattr("madlib_mop.models.configuration.check_architecture", counted)
+    monkeypatch.setattr("madlib_mop.models.sharing.size_of", sized)
     architectures = [json.loads(model().to_json()) for model in (perceptron, perceptron, convolutional)]
     optimizers = ("adam", "Adam(lr=0.1)", "sgd", "muon", "'Muon(learning_rate=0.1)'")
     signatures = Architectures()
@@ -257,8 +261,9 @@ def test_configurations_of_one_architecture_are_signed_as_each_alone_would_be(mo
             c = Configuration(1, f"loss='mse', optimizer={optimizer}", "batch_size=4", json.loads(json.dumps(arch)))
             alone = [compile_signature(check_architecture(arch), c.compiled, extra) for extra in ("", "custom")]
             assert [signatures.signature(c), signatures.signature(c, "custom")] == alone
-            assert signatures.checked(c) == check_architecture(arch)
-    assert len(checks) == len({json.dumps(arch) for arch in architectures})
+            assert signatures.of(c).checked == check_architecture(arch)
+            assert signatures.of(c).size() == size_of(check_architecture(arch))
+    assert len(checks) == sized.call_count == len({json.dumps(arch) for arch in architectures})
 
 
 @pytest.mark.slow
