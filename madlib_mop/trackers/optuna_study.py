@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -46,7 +46,7 @@ class Trial:
 
     mst_key: int
     state: TrialState
-    value: float | None
+    values: tuple[float, ...] | None
     params: Mapping[str, Value]
     distributions: Mapping[str, BaseDistribution]
     intermediate: Mapping[int, float]
@@ -58,7 +58,7 @@ class Trial:
         """Return it as Optuna takes it."""
         made = optuna.trial.create_trial(
             state=self.state,
-            value=self.value,
+            values=None if self.values is None else list(self.values),
             params=dict(self.params),
             distributions=dict(self.distributions),
             user_attrs=dict(self.attributes),
@@ -74,7 +74,7 @@ class Trial:
         """Return whether a trial of a study has the same result."""
         return (
             other.state == self.state
-            and other.value == self.value
+            and other.values == (None if self.values is None else list(self.values))
             and other.params == self.params
             and _comparable(other.intermediate_values) == _comparable(self.intermediate)
         )
@@ -146,8 +146,9 @@ class OptunaTracker:
         attributes = _study_attributes(record.run)
         with self._calling():
             known = self._study.user_attrs
-            is_of_one_metric = known.get("metric", attributes["metric"]) == attributes["metric"]
-            if not (is_of_one_metric and self._study.direction == _direction(record.run) and self._can_update(trials)):
+            has_same_metrics = known.get("metric", attributes["metric"]) == attributes["metric"]
+            has_same_metrics = has_same_metrics and self._study.directions == _directions(record.run)
+            if not (has_same_metrics and self._can_update(trials)):
                 optuna.delete_study(study_name=self.study_name, storage=self._storage)
                 self._study, self._trials, known = self._create(record.run), {}, {}
             for name, value in attributes.items():
@@ -161,9 +162,9 @@ class OptunaTracker:
         """Do nothing: all of a study is written as the run goes on."""
 
     def _create(self, run: TrackedRun) -> optuna.Study:
-        study = optuna.create_study(study_name=self._name, storage=self._storage, direction=_direction(run))
+        study = optuna.create_study(study_name=self._name, storage=self._storage, directions=_directions(run))
         study.set_user_attr(_KEY, run.key)
-        study.set_metric_names([clean(run.score_name)])
+        study.set_metric_names([clean(run.score_name), *run.objective])
         return study
 
     def _can_update(self, trials: Sequence[Trial]) -> bool:
@@ -195,20 +196,20 @@ class OptunaTracker:
             if old.user_attrs.get(name) != attribute:
                 self._storage.set_trial_user_attr(number, name, attribute)
         if trial.state.is_finished():
-            self._storage.set_trial_state_values(number, trial.state, None if trial.value is None else [trial.value])
+            self._storage.set_trial_state_values(number, trial.state, trial.values)
         self._trials[trial.mst_key] = self._storage.get_trial(number)
 
     def _trial(self, run: TrackedRun, model: ModelFacts, known: Mapping[str, BaseDistribution]) -> Trial:
         params = {clean(name): _param(known[clean(name)], value) for name, value in model.hyper_parameters.items()}
         intermediate = self._intermediate(run, model)
         state = _state(run, model)
-        value = model.score if state in (TrialState.COMPLETE, TrialState.PRUNED) else None
+        has_values = model.score is not None and state in (TrialState.COMPLETE, TrialState.PRUNED)
         attributes = _attributes(run, model)
         ended = model.ended_at or run.ended_at
         return Trial(
             model.mst_key,
             state,
-            value,
+            _values(run, model) if has_values else None,
             params,
             {name: known[name] for name in params},
             intermediate,
@@ -263,9 +264,18 @@ def _storage_of(address: str) -> BaseStorage:
     return JournalStorage(JournalFileBackend(address))
 
 
-def _direction(run: TrackedRun) -> optuna.study.StudyDirection:
+def _directions(run: TrackedRun) -> list[optuna.study.StudyDirection]:
+    """Return the direction of the figure that ranks models, and of what a search minimizes besides."""
     direction = optuna.study.StudyDirection
-    return direction.MAXIMIZE if run.metric_name is not None and run.higher_is_better else direction.MINIMIZE
+    is_maximized = run.metric_name is not None and run.higher_is_better
+    return [direction.MAXIMIZE if is_maximized else direction.MINIMIZE, *(direction.MINIMIZE for _ in run.objective)]
+
+
+def _values(run: TrackedRun, model: ModelFacts) -> tuple[float, ...]:
+    """Return the values of a model with a score, in the order of `_directions`; a cost that is not known is infinite,
+    as for the search."""
+    costs = (getattr(model, name) for name in run.objective)
+    return cast(float, model.score), *(math.inf if cost is None else float(cost) for cost in costs)
 
 
 def _state(run: TrackedRun, model: ModelFacts) -> TrialState:

@@ -4,9 +4,13 @@ import json
 from contextlib import closing
 from itertools import pairwise
 
+import psycopg
 import psycopg2
 import pytest
 
+from madlib_mop.catalog.facts.models import read_all_models
+from madlib_mop.catalog.facts.reader import one_snapshot
+from madlib_mop.catalog.facts.tracked import read_tracked
 from madlib_mop.driver.planning.search import plan_search
 from madlib_mop.driver.session.call import Call
 from madlib_mop.models.parameters.search_grid import DRAWING
@@ -304,6 +308,13 @@ def test_the_record_has_the_multiplications_and_the_size_of_each_model(iris, thr
     assert sorted(iris.rows(figures, [thrifty.run_id])) == [(1, 12, 60), (2, 70, 332)]
     front = iris.rows("SELECT model_id, ranked_by FROM madlib_mop.pareto WHERE run_id = %s", [thrifty.run_id])
     assert (1, "accuracy") in front and len(front) == len(set(front))
+
+
+def test_a_study_of_a_search_has_its_objectives(iris, thrifty):
+    with closing(psycopg.connect(iris.dsn)) as connection, one_snapshot(connection) as reader:
+        assert read_tracked(reader, thrifty.run_id).objective == ("multiplications", "size_bytes")
+        sizes = {(m.model_id, m.multiplications, m.size_bytes) for m in read_all_models(reader, thrifty.run_id)}
+    assert sizes == {(1, 12, 60), (2, 70, 332)}
 
 
 def test_a_replay_of_a_search_with_several_objectives_has_the_same_bits(iris, thrifty):

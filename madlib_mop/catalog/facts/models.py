@@ -149,6 +149,8 @@ class ModelFacts(ModelLine):
     hyper_parameters : dict
         As the record has them, by Keras' names, with ``architecture``; of version 1.0.0, parsed from the parameters.
     state_bytes : int or None
+    multiplications, size_bytes : int or None
+        For a prediction of one row, and of the weights; None if they are not known.
     weights_digest : str or None
         SHA-256 of its weights, in hexadecimal.
     started_at, ended_at : float or None
@@ -165,6 +167,8 @@ class ModelFacts(ModelLine):
     started_at: float | None = None
     ended_at: float | None = None
     seconds: float
+    multiplications: int | None = None
+    size_bytes: int | None = None
 
 
 _M = TypeVar("_M", bound=ModelLine)
@@ -200,6 +204,7 @@ _MAX_KEYS = 20
 
 _MODELS = f"""
 SELECT {BOARD}, m.first_epoch, m.hyper_parameters::pg_catalog.text, m.ordinal, m.state_bytes, m.weights_digest,
+       m.multiplications, m.model_bytes AS size_bytes,
        v.started_at, v.ended_at, coalesce(v.seconds, 0) AS seconds
 FROM madlib_mop.leaderboard l
 JOIN madlib_mop.model m ON m.run_id = l.run_id AND m.mst_key = l.mst_key

@@ -20,9 +20,12 @@ class TrackedRun(RunHead):
     ----------
     system_identifier : str
         The server's, given by initdb. A standby and a copy of the data directory have the same one.
+    objective : tuple of str
+        What its search minimizes besides the loss: names of fields of `ModelFacts`.
     """
 
     system_identifier: str
+    objective: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -57,6 +60,11 @@ class TrackedState:
 
 
 _SERVER = "SELECT c.system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system() AS c"
+_OBJECTIVE = """
+SELECT o.name FROM madlib_mop.run AS r
+CROSS JOIN LATERAL pg_catalog.jsonb_array_elements_text(r.plan -> 'search' -> 'objective') WITH ORDINALITY AS o(name, n)
+WHERE r.run_id = $1::pg_catalog.int8 ORDER BY o.n
+"""
 _POINTS = """
 SELECT s.mst_key, EXTRACT(epoch FROM s."time")::pg_catalog.float8 AS at, s.data_set, s.name, s.value, s.epoch, s.visits,
        s.sample_rows IS NOT NULL AS is_sample
@@ -78,7 +86,8 @@ def read_tracked(reader: FactsReader, run_id: int) -> TrackedRun:
     row = read_head(reader, run_id)
     if row is None:
         raise no_run(run_id, "madlib-mop runs lists the runs that it may see.")
-    return TrackedRun(**head_of(row), system_identifier=reader.rows(_SERVER)[0]["system_identifier"])
+    server, objective = reader.rows(_SERVER)[0], reader.rows(_OBJECTIVE, run_id)
+    return TrackedRun(**head_of(row), **server, objective=tuple(one["name"] for one in objective))
 
 
 def read_points(reader: FactsReader, run_id: int, since: float | None = None) -> tuple[MetricPoint, ...]:

@@ -122,6 +122,26 @@ def test_a_loss_is_minimized_and_training_data_serve_where_there_are_no_others(j
     assert trial.intermediate_values == {p.epoch: p.value for p in points if p.name == "loss"}
 
 
+def test_a_search_with_several_objectives_is_a_study_with_their_directions(address):
+    run = a_run(objective=("multiplications", "size_bytes"))
+    sizes = ((300, 900), (100, 400), (200, None))
+    models = [a_model(key, multiplications=n, size_bytes=size) for key, (n, size) in enumerate(sizes, 1)]
+    store(address, TrackedState(run, (*models, a_model(4, state="stopped", validation_metric=None)), points_of(1)))
+    store(address, TrackedState(run, (*models, a_model(4, state="stopped", validation_metric=None)), points_of(1)))
+    study = load(address)
+    assert study.directions == [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE, StudyDirection.MINIMIZE]
+    assert study.metric_names == ["accuracy", "multiplications", "size_bytes"]
+    assert [trial.values for trial in study.trials] == [[0.89, 300, 900], [0.88, 100, 400], [0.87, 200, math.inf], None]
+    assert [trial.user_attrs["mst_key"] for trial in study.best_trials] == [1, 2]  # the Pareto front
+
+
+def test_a_study_is_made_again_if_its_objectives_are_others(journal):
+    store(journal, TrackedState(a_run(), (a_model(1),), points_of(1)))
+    store(journal, TrackedState(a_run(objective=("size_bytes",)), (a_model(1, size_bytes=4),), points_of(1)))
+    (trial,) = load(journal).trials
+    assert trial.values == [0.89, 4.0]
+
+
 @pytest.mark.parametrize(
     ("run", "model", "expected"),
     [
