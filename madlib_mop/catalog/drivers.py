@@ -282,6 +282,7 @@ N_LEFT_FREE = 3
 FREE_CONNECTIONS = """
 SELECT pg_catalog.current_setting('max_connections')::pg_catalog.int8
        - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int8
+       - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int8, 0) -- PostgreSQL 16
        - (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')
 """
 

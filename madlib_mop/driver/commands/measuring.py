@@ -1,8 +1,10 @@
 """The commands metrics, confusion_matrix, roc_curve, precision_recall_curve, choose_threshold and reliability: how good
 and how sure a model's predictions of labelled rows are."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from madlib_mop.certainty.measures import (
     Measure,
     ThresholdCurve,
     calibration_error,
-    confusion,
     most_probable,
     of_classes,
     of_numbers,
@@ -77,23 +78,20 @@ def confusion_matrix(call: Call) -> list[dict[str, Any]]:
     """Return a row for each pair of a true and a predicted class."""
     answer = []
     for output in _classes(_outputs(call)[1]):
-        n_classes = len(output.labels)
-        counts = confusion(output.truth, most_probable(output.probabilities), n_classes)
-        occurs = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
-        for truth in occurs:
-            n_true = int(counts[truth].sum())
-            for guess in occurs:
-                n_rows = int(counts[truth, guess])
-                if n_rows or len(occurs) <= _MOST_CLASSES:
-                    answer.append(
-                        {
-                            "output": output.name,
-                            "actual": output.labels[truth],
-                            "predicted": output.labels[guess],
-                            "n_rows": n_rows,
-                            "share_of_actual": n_rows / n_true if n_true else None,
-                        }
-                    )
+        truth, guesses = output.truth.tolist(), most_probable(output.probabilities).tolist()
+        n_true, counts = Counter(truth), Counter(zip(truth, guesses, strict=True))  # n**2 of many classes do not fit
+        occurs = sorted({*truth, *guesses})
+        pairs = product(occurs, repeat=2) if len(occurs) <= _MOST_CLASSES else sorted(counts)
+        for actual, guess in pairs:
+            answer.append(
+                {
+                    "output": output.name,
+                    "actual": output.labels[actual],
+                    "predicted": output.labels[guess],
+                    "n_rows": counts[actual, guess],
+                    "share_of_actual": counts[actual, guess] / n_true[actual] if n_true[actual] else None,
+                }
+            )
     return answer
 
 
