@@ -24,7 +24,7 @@ def main() -> None:
     """Load Keras and its backend, then fork trainers."""
     lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
-    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_idle=True))
+    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, True, _serve_seats))
 
 
 def _load() -> None:
@@ -43,6 +43,16 @@ def _run() -> int:
     from madlib_mop.trainer.__main__ import serve
 
     serve(lifetime.set_up_forked())
+    return 0
+
+
+def _serve_seats(seats: list[int]) -> int:
+    """Run as a trainer that several sessions share until its end."""
+    _draw_anew()
+    from madlib_mop.trainer import server
+
+    lifetime.set_up_forked()
+    server.serve_seats(seats)
     return 0
 
 

@@ -2,15 +2,17 @@
 
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``TrainerService``. A
 request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" |
-"memory" | "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new
-one.
+"not loaded" | "memory" | "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request
+needs a new one.
 """
 
 import importlib
+import json
 import os
 import platform
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mop_backend.frames import Blob, Channel, Header, PeerGone
@@ -55,6 +57,8 @@ Reply = tuple[Header, Sequence[Blob]]
 _MOST_LOST = 0.25
 #: Bytes of the variables of compiled models that a process keeps while it waits for another client.
 _MOST_IDLE_BYTES = 256 << 20
+#: Models that a process keeps for sessions that share it.
+_MODELS_OF_MANY = 64
 #: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
@@ -62,7 +66,7 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
     channel, incoming = Channel(read_fd, write_fd), lifetime.RequestInput(read_fd)
-    session = TrainerService(read_fd)
+    session = TrainerService(partial(end_with_peer, read_fd))
     try:
         while not session.stopped and incoming.has_more(session.idle_s):
             header, blobs = channel.receive()
@@ -75,6 +79,48 @@ def serve(read_fd: int, write_fd: int) -> None:
             del out
     except (PeerGone, ValueError):  # end of file, or a header that is not JSON: there is no client to answer
         pass
+
+
+def serve_seats(seats: Sequence[int]) -> None:
+    """Answer the requests of several sessions that predict, each at a socket, until the idle time that ``start`` has
+    set, or until all have left. Single rows of one model that wait at the same time are predicted together."""
+    incoming = lifetime.SeatInput(seats)
+    session = TrainerService(incoming.watch, is_shared=True)
+    channels = {seat: Channel(seat, seat) for seat in seats}
+
+    def leave(seat: int) -> None:
+        del channels[seat]
+        incoming.close(seat)
+
+    def send(seat: int, answer: Header | None, out: Sequence[Blob]) -> None:
+        if answer is not None:
+            if "error" in answer:
+                answer["ending"] = session.recover()
+            try:
+                channels[seat].send(answer, out)
+            except PeerGone:
+                leave(seat)
+
+    while not session.stopped and channels and (ready := incoming.ready(session.idle_s)):
+        rows: dict[str, dict[int, tuple[Header, list[Blob]]]] = {}
+        for seat in ready:
+            try:
+                header, blobs = channels[seat].receive()
+            except (PeerGone, ValueError):
+                leave(seat)
+                continue
+            form = session.form_of_row(header, blobs) if len(ready) > 1 else None
+            if form is not None:
+                rows.setdefault(form, {})[seat] = header, blobs
+                continue
+            incoming.serves([seat])  # at once: the blobs may be large
+            send(seat, *_handle(session, header, blobs))
+        for requests_of in rows.values():
+            incoming.serves(list(requests_of))
+            answers = session.predict_together(list(requests_of.values())) if len(requests_of) > 1 else None
+            for number, (seat, request) in enumerate(requests_of.items()):
+                send(seat, *(_handle(session, *request) if answers is None else answers[number]))
+        incoming.serves([])
 
 
 def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
@@ -91,7 +137,8 @@ def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tup
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
-        traceback.print_exc()
+        if not session.is_shared:  # defence: errors-of-other-sessions = True
+            traceback.print_exc()
         failure = failure_of(error)
         session.is_reusable &= failure.kind == MODEL
         if silent:
@@ -105,8 +152,8 @@ class TrainerService:
 
     OPS = frozenset(
         "start reset confine shard_begin shard_rows shard_end train evaluate metric_results"
-        " predict_load predict predict_values predict_row explain_row average_add average_end describe_state"
-        " describe_model export_model import_file drop_shard stats stop".split()
+        " predict_load predict predict_values predict_row explain_row average_add average_end"
+        " describe_state describe_model export_model import_file drop_shard stats stop".split()
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -114,15 +161,17 @@ class TrainerService:
     #: After these, the process serves no other client: Keras keeps something of models that are described or converted.
     LAST = frozenset({"describe_model", "export_model", "import_file"})
 
-    def __init__(self, read_fd: int):
+    def __init__(self, end_with_client: Callable[[], None], is_shared: bool = False):
+        self.is_shared = is_shared
         self.started = False
         self.stopped = False
         self.is_reusable = True
         self.idle_s: float | None = None
-        self._read_fd = read_fd
+        self._end_with_client = end_with_client
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
+        self._start: tuple[Request, Header] | None = None
         self._idle_start: tuple[Request, Header] | None = None
         #: Of the shard in the file that was used last: its name, a number of inputs, and the shard dealt out to them.
         self._dealt: tuple[str, int, Shard] | None = None
@@ -140,6 +189,8 @@ class TrainerService:
             if client is not None:
                 lifetime.set_client(client)
             return answer, []
+        if self.is_shared and self._start is not None and header == self._start[0]:
+            return self._start[1], []
         if self.started:
             raise malformed("the trainer has been started already")
         threads = positive(header, "threads")
@@ -170,7 +221,7 @@ class TrainerService:
         if gpu_numbers and not self._gpus and header.get("need_gpus", True):
             raise backend.no_gpu()
         backend.start_threads()
-        end_with_peer(self._read_fd)
+        self._end_with_client()
         if header.get("sandbox", True):
             with_file = file_form is not None and file_form["fd"] is not None
             # defence: seccomp = False
@@ -192,6 +243,8 @@ class TrainerService:
             features_room=(lambda: self._shards.room) if materialises else None,
             file=file,
         )
+        if self.is_shared:
+            self._visitor.predictors.max_models = _MODELS_OF_MANY
         self.started = True
         self._start = header, {
             "pid": os.getpid(),
@@ -226,7 +279,7 @@ class TrainerService:
 
         in_force = {"landlock": sandbox.restrict_files()}
         importlib.import_module("madlib_mop.trainer.data.averaging")
-        end_with_peer(self._read_fd)
+        self._end_with_client()
         in_force["seccomp"] = seccomp.restrict_calls()
         return in_force, []
 
@@ -307,6 +360,8 @@ class TrainerService:
         """Load a model to predict with, under a key where there are to be several."""
         from madlib_mop.trainer.recipe import Recipe
 
+        if self.is_shared and key_of(header) in self._visitor.predictors.keys():  # another session has loaded it
+            return {"loaded": self._visitor.predictors.keys()}, []
         recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
         preprocessor = header.get("preprocessor")
         has_state, has_weights = bool(header.get("has_state")), bool(header.get("has_weights"))
@@ -366,6 +421,32 @@ class TrainerService:
         )
         answer = {"single": lengths is None, "shape": values.shape, "widths": widths}
         return (answer if lengths is None else {**answer, "predicted": predicted}), [values.data]
+
+    def form_of_row(self, header: Header, blobs: list[Blob]) -> str | None:
+        """Return what requests for single records must have in common to be predicted together; None for others."""
+        if not (self.started and isinstance(header, dict) and header.get("op") == "predict_row"):
+            return None
+        if "lengths" in header or len(blobs) != 1:
+            return None
+        if not self._visitor.predictors.is_same_in_batches(key_of(Request(header))):
+            return None
+        return json.dumps([header.get(name) for name in ("key", "fields", "encoding")])
+
+    def predict_together(self, requests: Sequence[tuple[Header, list[Blob]]]) -> list[Reply] | None:
+        """Predict records of one form (`form_of_row`); return each answer, or None if one cannot be predicted."""
+        header, records = Request(requests[0][0]), [blobs[0] for _, blobs in requests]
+        try:
+            values, widths, _ = self._visitor.predict_rows(
+                b"".join(records),
+                list(map(len, records)),
+                header["fields"],
+                str(header["encoding"]),
+                key_of(header),
+            )
+        except Exception:  # each alone gets its values or its error
+            return None
+        answer = {"ok": True, "single": True, "shape": (1, values.shape[1]), "widths": widths}
+        return [({**answer}, [row.data]) for row in values]
 
     def explain_row(self, header: Request, blobs: list[Blob]) -> Reply:
         """Explain the prediction of one record, by encoded rows as background, which are the other blobs.

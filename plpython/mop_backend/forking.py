@@ -10,6 +10,10 @@ Who requested a trainer can release it, at an address that names what it may be 
 pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
 too many wait.
 
+Children that *share* serve several processes, each at a *seat*: a socket that the child has from its start, because its
+sandbox lets it take no other. Who asks to share names what the child may be used for, and gets the other end of a free
+seat. A child ends when the last who shares it has left.
+
 Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.py``.
 """
 
@@ -25,8 +29,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mop_backend.machine import processors
 from mop_backend.sockets import listen, owner_of
@@ -35,6 +40,9 @@ _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
 _LONGEST_MESSAGE = 512
 _MOST_FDS = 4
+_SEATS = 64
+#: Children that the processes of one use share: at least two, and one for eight of them, up to one for each processor.
+_LEAST_SHARED, _SHARERS = 2, 8
 #: Children that may wait for each processor that this process may use.
 _IDLE_PER_PROCESSOR = 2
 
@@ -53,12 +61,15 @@ class ChildKind:
         Sent to a child when its connection closes, and when the server ends.
     may_idle : bool
         Whether a child can be released for another process.
+    serve : callable or None
+        The work of a child that is shared: takes the descriptors of its seats.
     """
 
     name: str
     run: Callable[[], int]
     stop_signal: signal.Signals
     may_idle: bool = False
+    serve: Callable[[list[int]], int] | None = None
 
 
 @dataclass
@@ -81,6 +92,17 @@ class _Idle:
     def is_usable(self) -> bool:
         """Whether it still runs, and has written nothing since it was released."""
         return not select.select([self.child.pidfd, self.fds[1]], [], [], 0)[0]
+
+
+@dataclass
+class _Shared:
+    """A child that is shared: its use, its stderr, our ends of free seats, and the connections of who shares it."""
+
+    child: _Child
+    use: str
+    stderr_fd: int
+    seats: list[socket.socket]
+    sharers: list[socket.socket]
 
 
 def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
@@ -131,6 +153,7 @@ class Forking:
         self._children: dict[int, _Child] = {}
         self._idle: list[_Idle] = []  # the one that was released last at the end
         self._addresses: dict[str, socket.socket] = {}
+        self._shared: list[_Shared] = []
         self._most_idle = _IDLE_PER_PROCESSOR * processors()
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -157,19 +180,22 @@ class Forking:
                 self._end_idle(idle)
 
     def _accept(self) -> None:
-        control, fds = self._accepted(self._listener, b"fork")
+        control, request, fds = self._accepted(self._listener)
         if control is None:
             return
-        if len(fds) in (3, _MOST_FDS):
+        word, _, use = request.decode().partition(" ")
+        if word == "fork" and len(fds) in (3, _MOST_FDS):
             self._fork(control, fds, owner_of(control)[0])
+        elif word == "share" and use and self._kind.serve is not None:
+            self._share(control, use)
         else:
             control.close()
         _close(fds)
 
-    def _accepted(self, listener: socket.socket, request: bytes) -> tuple[socket.socket | None, list[int]]:
-        """Accept a connection; return it with the descriptors of its request, or None if there is no such request."""
+    def _accepted(self, listener: socket.socket) -> tuple[socket.socket | None, bytes, list[int]]:
+        """Accept a connection; return it with its request and the descriptors of that, or None without a request."""
         control, _ = listener.accept()
-        fds: list[int] = []
+        request, fds = b"", list[int]()
         try:
             if owner_of(control)[1] != os.geteuid():  # defence: user-of-a-fork
                 raise PermissionError
@@ -177,24 +203,76 @@ class Forking:
             # others.
             if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
                 raise TimeoutError
-            message, fds, _, _ = socket.recv_fds(control, 16, _MOST_FDS)
-            if message != request:
+            request, fds, _, _ = socket.recv_fds(control, 64, _MOST_FDS)
+            if not request.isascii():
                 raise ConnectionError
         except OSError:
             control.close()
             _close(fds)
-            return None, []
-        return control, fds
+            return None, b"", []
+        return control, request, fds
 
     def _fork(self, control: socket.socket, fds: list[int], peer: int) -> None:
         pid = os.fork()
         if pid == 0:
-            _be_child(self._kind, fds, peer)
+            _be_child(self._kind.name, self._kind.run, fds, peer)
+        self._hand_over(self._watched(pid), control, [self._children[pid].pidfd])
+
+    def _watched(self, pid: int) -> _Child:
+        """Note a new child."""
         self._used_at = time.monotonic()
         child = _Child(pid, os.pidfd_open(pid), None)
         self._children[pid] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
-        self._hand_over(child, control, [child.pidfd])
+        return child
+
+    def _share(self, control: socket.socket, use: str) -> None:
+        """Give a seat of a child of this use to the process at the other end of a connection."""
+        same = [one for one in self._shared if one.use == use]
+        free = [one for one in same if one.seats]
+        n_sharers = sum(len(one.sharers) for one in same)
+        if not free or len(same) < max(_LEAST_SHARED, min(processors(), n_sharers // _SHARERS)):
+            shared = self._fork_shared(use, owner_of(control)[0])
+        else:
+            shared = min(free, key=lambda one: len(one.sharers))
+        seat = shared.seats.pop()
+        shared.sharers.append(control)
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._leave(shared, control))
+        with contextlib.suppress(OSError):  # who asked has ended: `_leave` handles it next
+            fds = [shared.child.pidfd, seat.fileno(), shared.stderr_fd]
+            socket.send_fds(control, [str(shared.child.pid).encode()], fds)
+        seat.close()
+
+    def _fork_shared(self, use: str, peer: int) -> _Shared:
+        assert self._kind.serve is not None, "it was asked for"
+        stderr_fd = os.memfd_create(self._kind.name)
+        pairs = [socket.socketpair() for _ in range(_SEATS)]
+        seats = [theirs.fileno() for _, theirs in pairs]
+        pid = os.fork()
+        if pid == 0:
+            null = os.open(os.devnull, os.O_RDONLY)
+            _be_child(self._kind.name, partial(self._kind.serve, seats), [null, stderr_fd, stderr_fd], peer, seats)
+        for _, theirs in pairs:
+            theirs.close()
+        self._shared.append(_Shared(self._watched(pid), use, stderr_fd, [ours for ours, _ in pairs], []))
+        return self._shared[-1]
+
+    def _leave(self, shared: _Shared, control: socket.socket) -> None:
+        """Forget who shares a child and has left; the child ends with the last one, who may wait for that."""
+        shared.sharers.remove(control)
+        self._selector.unregister(control)
+        if shared.sharers:
+            control.close()
+            return
+        self._stop(shared.child)
+        self._forget_shared(shared)
+        shared.child.control = control
+
+    def _forget_shared(self, shared: _Shared) -> None:
+        self._shared.remove(shared)
+        os.close(shared.stderr_fd)
+        for seat in shared.seats:
+            seat.close()
 
     def _hand_over(self, child: _Child, control: socket.socket, fds: list[int]) -> None:
         """Give a child to the process at the other end of a connection."""
@@ -238,9 +316,12 @@ class Forking:
 
     def _hand_on(self, address: str) -> None:
         """Give the child that was released last at an address to the process that asks for it."""
-        control, fds = self._accepted(self._addresses[address], b"acquire")
+        control, request, fds = self._accepted(self._addresses[address])
         _close(fds)
         if control is None:
+            return
+        if request != b"acquire":
+            control.close()
             return
         self._used_at = time.monotonic()
         for idle in [one for one in reversed(self._idle) if one.address == address]:
@@ -273,27 +354,35 @@ class Forking:
         del self._children[child.pid]
         for idle in [one for one in self._idle if one.child is child]:
             self._forget(idle)
-        if child.control is not None:
-            self._selector.unregister(child.control)
+        controls = [] if child.control is None else [child.control]
+        for shared in [one for one in self._shared if one.child is child]:
+            controls += shared.sharers
+            self._forget_shared(shared)
+        for control in controls:
+            with contextlib.suppress(KeyError):  # of the last who has left a shared child
+                self._selector.unregister(control)
             with contextlib.suppress(OSError):
-                child.control.send(str(status).encode())
-            child.control.close()
+                control.send(str(status).encode())
+            control.close()
 
     def _stop(self, child: _Child) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child.pidfd, self._kind.stop_signal)
 
 
-def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
-    """Run as a child until its end; never returns."""
+def _be_child(name: str, run: Callable[[], int], fds: list[int], peer: int, kept: Sequence[int] = ()) -> None:
+    """Run as a child until its end, with ``fds`` as 0, 1 and so on, and ``kept`` as they are; never returns."""
     status = 1
     try:
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
-        os.closerange(len(fds), os.sysconf("SC_OPEN_MAX"))
-        _set_comm(f"{kind.name} {peer}")
-        status = kind.run()
+        first = len(fds)
+        for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
+            os.closerange(first, fd)
+            first = fd + 1
+        _set_comm(f"{name} {peer}")
+        status = run()
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else 1
     except BaseException:

@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend import sockets
@@ -46,6 +46,7 @@ _TRIES = 50
 _PAUSE_S = 0.01
 _CONNECT_S = 2.0
 _LAST_MESSAGE_S = 3.0
+_CHECK_S = 0.1
 
 
 class ForkServer:
@@ -108,11 +109,31 @@ class ForkServer:
         -------
         Forked or None
         """
+        return self._ask(lambda control: Forked.new(control, stderr_fd, fds), check)
+
+    def share(self, use: str, check: Check | None = None) -> Forked | None:
+        """Return a process that other processes may share, for the same use; None if that is impossible.
+
+        Parameters
+        ----------
+        use : str
+            Letters and digits.
+        check : callable or None
+            As `fork`'s.
+
+        Returns
+        -------
+        Forked or None
+        """
+        return self._ask(lambda control: Forked.sharing(control, use, check), check)
+
+    def _ask(self, request: Callable[[socket.socket], Forked], check: Check | None) -> Forked | None:
+        """Make a request to the fork server, which is started if it does not run; see `fork`."""
         deadline = time.monotonic() + _CONNECT_S
         started = False
         for _ in range(_TRIES):
             try:
-                return Forked.new(sockets.connect(self.address, deadline, check), stderr_fd, fds)
+                return request(sockets.connect(self.address, deadline, check))
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
@@ -286,6 +307,39 @@ class Forked:
         forked = cls(control, *fds[1:])
         forked._pid, forked._pidfd = int(message), fds[0]
         return forked
+
+    @classmethod
+    def sharing(cls, control: socket.socket, use: str, check: Check | None) -> Forked:
+        """Request a seat at a process of a use, and wait for it. Raises OSError."""
+        fds = list[int]()
+        try:
+            control.send(f"share {use}".encode())
+            while not select.select([control], [], [], _CHECK_S)[0]:
+                if check is not None:
+                    check()
+            message, fds, _, _ = socket.recv_fds(control, 64, 3, socket.MSG_CMSG_CLOEXEC)
+            if len(fds) != 3:
+                raise ConnectionError
+        except BaseException:
+            control.close()
+            for fd in fds:
+                os.close(fd)
+            raise
+        pidfd, seat, stderr_fd = fds
+        forked = cls(control, seat, os.dup(seat), stderr_fd)
+        forked._pid, forked._pidfd = int(message), pidfd
+        return forked
+
+    def leave(self) -> None:
+        """Leave a shared process to the others, or have it killed if there are none; call nothing after."""
+        self.stdin.close()
+        self.stdout.close()
+        if self.returncode is None:
+            with contextlib.suppress(OSError):  # the fork server has ended
+                self._control.shutdown(socket.SHUT_WR)
+                select.select([self._control], [], [], _LAST_MESSAGE_S)
+            self._end(0)
+        self._close()
 
     def release(self, address: str, seconds: float) -> None:
         """Leave it with the fork server, for the next process that takes it from this address; call nothing after."""

@@ -198,6 +198,8 @@ class Channel:
                 except BlockingIOError:
                     self._wait(self.read_fd, select.POLLIN)
                     continue
+                except ConnectionResetError:  # of a socket whose other end was closed with data in it
+                    raise PeerGone("the other process has ended") from None
                 self._check_in_time()
                 if got == 0:
                     raise PeerGone("the other process has ended")
@@ -211,7 +213,7 @@ class Channel:
             except BlockingIOError:
                 self._wait(self.write_fd, select.POLLOUT)
                 continue
-            except BrokenPipeError:
+            except (BrokenPipeError, ConnectionResetError):
                 raise PeerGone("the other process has ended") from None
             view = view[sent:]
             self._check_in_time()

@@ -1,10 +1,13 @@
-"""The scalar function madlib_mop.predict and its variants: one trainer for each session, started at the first
-call, with a cache of models.
+"""The scalar function madlib_mop.predict and its variants: a trainer with a cache of models, from the first call of a
+session. Sessions of one role share trainers, if there are more than two.
 
 A call asks the model's table, in the caller's own session and with the caller's rights, which version of the model
 there is, and hands the numbers to the trainer. Only for a model that was not used before, or was changed, a driver is
-started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The trainer ends with
-the session, after an idle time, and when a call is cancelled.
+started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The session leaves the
+trainer at its end, and when a call is cancelled. The trainer ends when all have left it, or after an idle time.
+
+A session has a trainer of its own after it has predicted as several roles, in functions with SECURITY DEFINER, and
+after models of other sessions have taken the place of its model.
 
 A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
 
@@ -32,7 +35,7 @@ from mop_backend.challenger import ChallengedCall, Recorder, Rows
 from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
-from mop_backend.process import Child, ChildDied, backend_of, start_trainer
+from mop_backend.process import Child, ChildDied, backend_of, join_trainer, start_trainer, use_of
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
 from mop_backend.sql_errors import ErrorFields, sqlstate_of
@@ -48,6 +51,7 @@ Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: PredictSession | None = None
 _last_error: ErrorFields | None = None
+_OID_OF_ROLE = "select r.oid::pg_catalog.int8 as oid from pg_catalog.pg_roles r where r.rolname = $1"
 _PLANNED = "planned model "  # no name of a table begins with two words
 
 
@@ -228,6 +232,10 @@ def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
             _last_error = {**_last_error, "message": f"{function}: {message.removeprefix(f'{_FUNCTION}: ')}"}
 
 
+class _NotLoaded(call.CallError):
+    """The trainer does not have the model any more."""
+
+
 class PredictSession:
     """The models that this session has used, and its trainer."""
 
@@ -238,6 +246,8 @@ class PredictSession:
         self._versions = registered.Versions()
         self._recorder = Recorder()
         self._child: Child | None = None
+        self._role: str | None = None  # of the newest call
+        self._shares = True  # a trainer with other sessions of the role
         self._loaded: frozenset[str] = frozenset()
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
@@ -295,8 +305,24 @@ class PredictSession:
             model = self._model(name, moment)
             return work(model, partial(self._values_again, model))
 
+    def _moment(self, moment: rights.Moment | None) -> rights.Moment:
+        """Return who calls, and when; a trainer that is shared for another role is left."""
+        if moment is None:
+            moment = rights.check_roles(plpy)  # the same check as a driver's
+        if self._role not in (None, moment.role):  # defence: roles-of-shared-trainers
+            self._share_nothing()
+        self._role = moment.role
+        return moment
+
+    def _share_nothing(self) -> None:
+        """Have a trainer of this session's own from now on."""
+        self._shares = False
+        if self._child is not None and self._child.is_shared:
+            self._forget_trainer()
+
     def load(self, name: _Name) -> FoundModel:
-        """Find a model, and load it into the trainer if it is not there; return it."""
+        """Find a model, and load it into the session's own trainer if it is not there; return it."""
+        self._share_nothing()
 
         def loaded(model: FoundModel, values: Values) -> FoundModel:
             if self._child is None or not self._child.alive or model.key not in self._loaded:
@@ -355,7 +381,12 @@ class PredictSession:
         if self._child is None or model.key not in self._loaded:
             self._load(model)
         assert model.key is not None, "_load sets it"
-        answer, (values,) = self._ask(request(model.key), blobs)
+        try:
+            answer, (values,) = self._ask(request(model.key), blobs)
+        except _NotLoaded:  # models of other sessions have taken its place, and could again
+            self._share_nothing()
+            self._load(model)
+            answer, (values,) = self._ask(request(model.key), blobs)
         return answer, values
 
     def header_of_arrays(self, key: str, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
@@ -368,8 +399,7 @@ class PredictSession:
 
     def _model(self, name: _Name, moment: rights.Moment | None) -> TableModel:
         """Return the current version of a model by name; a driver looks it up again if needed."""
-        if moment is None:
-            moment = rights.check_roles(plpy)  # the same check as a driver's
+        moment = self._moment(moment)
         place = (name, moment.role)
         model = self._models.get(place)
         if model is not None:
@@ -415,8 +445,7 @@ class PredictSession:
                 "22023",
                 hint="Pass NULL as mst_key.",
             )
-        if moment is None:
-            moment = rights.check_roles(plpy)
+        moment = self._moment(moment)
         found = self._versions.at(moment, text, _FUNCTION)
         model = self._version(found)
         result = work(model, partial(self._values_again, model))
@@ -447,7 +476,7 @@ class PredictSession:
 
     def _load(self, model: FoundModel) -> None:
         if self._child is None:
-            self._child = start_trainer(Interrupts(), Spinner(), backend_of(model.found["start"]))
+            self._start(model.found["start"])
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:
@@ -468,6 +497,16 @@ class PredictSession:
             answer, _ = self._ask({**request, "key": model.key}, [weights])
             self._loaded = frozenset(answer["loaded"])
 
+    def _start(self, start: Header) -> None:
+        """Join the trainers of this role, or start one."""
+        backend = backend_of(start)
+        if self._shares:
+            # not current_user, which code in a view of the model may have changed
+            row = plpy.execute(plpy.prepare(_OID_OF_ROLE, ["text"]), [self._role])[0]
+            self._child = join_trainer(use_of(row["oid"], start), Interrupts(), Spinner(), backend)
+        if self._child is None:
+            self._child = start_trainer(Interrupts(), Spinner(), backend)
+
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
         """Send a request to the trainer; raise its error."""
         assert self._child is not None, "nobody asks before it is started"
@@ -485,7 +524,8 @@ class PredictSession:
             error = answer["error"]
             # hints of other errors are for training
             hint = error.get("hint") if answer.get("kind") == "input" else None
-            raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
+            raised = _NotLoaded if answer.get("kind") == "not loaded" else call.CallError
+            raise raised(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 
     def _forget_if_ended(self) -> None:

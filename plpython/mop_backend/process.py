@@ -75,6 +75,13 @@ def start_trainer(
     return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=words, file=file)
 
 
+def join_trainer(use: str, check: Check, spinner: Spinner, backend: str) -> Child | None:
+    """Return a trainer that the server's sessions share for one use (`use_of`); None if there is no fork server."""
+    forkserver = trainers_of(backend)
+    shared = None if forkserver is None else forkserver.share(use, check)
+    return None if shared is None else Child(TRAINER, check, spinner=spinner, shared=shared)
+
+
 def start_trainer_of_run(start: Header, check: Check) -> tuple[Child, Header]:
     """Start a trainer of a run, without GPUs; return it, and the request "start" for it, with its file for rows."""
     file = open_shard_file(start)
@@ -144,9 +151,13 @@ class Child:
         What it may send; by default, what a process that is not trusted may.
     file : HandedFile or None
         A file that a new process gets too; it is closed here.
+    shared : Forked or None
+        A process that is there already, which others share.
 
     Attributes
     ----------
+    is_shared : bool
+        Whether other processes may use it too.
     file_header : dict
         What a new trainer is told about that file, for the request "start". An idle one has its own.
     """
@@ -162,16 +173,18 @@ class Child:
         limits: FrameLimits | None = None,
         use: str | None = None,
         file: HandedFile | None = None,
+        shared: Forked | None = None,
     ):
         self._address = None if use is None or forkserver is None else forkserver.address_of(use)
-        self._stderr_fd = os.memfd_create(module)
+        self.is_shared = shared is not None
+        self._stderr_fd = os.memfd_create(module) if shared is None else shared.stderr_fd
         file_fds = [] if file is None or file.fd is None else [file.fd]
         try:
             taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
             if taken is not None:
                 os.close(self._stderr_fd)
                 self._stderr_fd = taken.stderr_fd
-            forked = taken
+            forked = shared or taken
             if forked is None and forkserver is not None:
                 forked = forkserver.fork(self._stderr_fd, check, file_fds)
             self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
@@ -267,10 +280,15 @@ class Child:
     def stop(self, grace_s: float = 0.0) -> int | None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.
 
-        Return its exit status, negative if a signal ended it.
+        Return its exit status, negative if a signal ended it. A shared process is left to the others instead.
         """
         if self._stdin.closed:
             return self._process.poll()
+        if self.is_shared and isinstance(self._process, Forked):
+            returncode = self._process.poll()
+            self._process.leave()
+            os.close(self._stderr_fd)
+            return returncode
         self._stdin.close()
         try:
             self._process.wait(grace_s)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import keras
 import numpy as np
 
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.running import batch_rows, combines_rows, filled, filled_batch_rows, fixed_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer.backends import choice
@@ -15,7 +16,7 @@ from madlib_mop.trainer.backends.base.interface import PredictBatch
 from madlib_mop.trainer.data.parts import TensorSpec
 from madlib_mop.trainer.data.shards import aligned_empty
 from madlib_mop.trainer.graphs.compiled import check_columns
-from madlib_mop.trainer.process.failures import invalid_input
+from madlib_mop.trainer.process.failures import NOT_LOADED, RequestFailure, invalid_input
 
 if TYPE_CHECKING:
     from madlib_mop.trainer.data.rows import RowEncoder
@@ -90,6 +91,11 @@ class Predictor:
             function = choice.current().predict_batch(self._model, spec, float(self._normalizing_const))
             self._functions[spec] = function
         return function
+
+    @property
+    def is_same_in_batches(self) -> bool:
+        """Whether a row has the same bits alone and in every batch."""
+        return self._fills
 
     @property
     def row_encoder(self) -> "RowEncoder":
@@ -192,7 +198,7 @@ class Predictors:
     """Loaded models by key; the least recently used ones are dropped beyond a number and a sum of bytes."""
 
     def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
-        self._max_models = max_models
+        self.max_models = max_models
         self._max_bytes = max_bytes
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
 
@@ -200,12 +206,16 @@ class Predictors:
         """Return the loaded models."""
         return list(self._loaded)
 
+    def is_same_in_batches(self, key: str) -> bool:
+        """Return whether a model is loaded whose predictions of a row have the same bits alone and in every batch."""
+        return key in self._loaded and self._loaded[key].is_same_in_batches
+
     def add(self, key: str, predictor: Predictor) -> None:
         """Keep a model; it is never dropped to make room for itself."""
         self._loaded[key] = predictor
         self._loaded.move_to_end(key)
         while len(self._loaded) > 1 and (
-            len(self._loaded) > self._max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
+            len(self._loaded) > self.max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
         ):
             self._loaded.popitem(last=False)
 
@@ -214,9 +224,11 @@ class Predictors:
         self._loaded.pop(key, None)
 
     def get(self, key: str) -> Predictor:
-        """Return a model. Raises RequestFailure (input) if it is not loaded."""
+        """Return a model. Raises RequestFailure (not loaded)."""
         if key not in self._loaded:
-            raise invalid_input("no model is loaded for prediction", hint="Load one first.")
+            raise RequestFailure(
+                NOT_LOADED, InvalidParameter("no model is loaded for prediction", hint="Load one first.")
+            )
         self._loaded.move_to_end(key)
         return self._loaded[key]
 

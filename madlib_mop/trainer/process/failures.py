@@ -13,6 +13,8 @@ from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfReso
 MODEL = "model"
 #: The data or the request is at fault.
 INPUT = "input"
+#: The model to predict with is not loaded, or not any more.
+NOT_LOADED = "not loaded"
 #: Memory was insufficient.
 MEMORY = "memory"
 #: The trainer is at fault.

@@ -48,6 +48,19 @@ DEFENCES_OF_RIGHTS = (
         (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
     ),
     Defence(
+        "roles-of-shared-trainers",
+        "a session that predicts as another role leaves the trainer that sessions of its role share",
+        (
+            "tests/integration/test_shared_trainers.py"
+            "::test_a_session_that_predicts_as_another_role_shares_no_trainer_any_more",
+        ),
+    ),
+    Defence(
+        "errors-of-other-sessions",
+        "sessions that share a trainer see no error of other sessions as its last words",
+        ("tests/unit/trainer/test_forkserver.py::test_clients_of_a_shared_trainer_see_no_error_of_others",),
+    ),
+    Defence(
         "nested-prediction",
         "a prediction within a prediction is refused",
         (_PREDICTING + "test_a_view_that_a_model_is_read_through_predicts_nothing",),

@@ -19,7 +19,7 @@ from mop_backend.process import TRAINER, Child, ChildDied
 from madlib_mop.trainer.process.loading import UNUSED
 from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
-from tests.unit.trainer.test_lifetime import ended
+from tests.unit.trainer.test_lifetime import cpu_ticks, ended
 
 RUN = (
     "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
@@ -76,10 +76,9 @@ def trainer(server: ForkServer, **more):
         child.stop()
 
 
-def train(ask) -> dict:
-    """Train a visit of the first case with `ask`, which takes a header and returns an answer."""
-    case = CASES[0]
-    xs, ys = case.data(64)
+def train(ask, case=CASES[0], n_rows: int = 64) -> dict:
+    """Train a visit of a case with `ask`, which takes a header and returns an answer."""
+    xs, ys = case.data(n_rows)
     ask({"op": "shard_begin", "shard": "s", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0}, [], False)
     ask({"op": "shard_rows", "shapes": [a.shape for a in (*xs, *ys)]}, [*xs, *ys], False)
     ask({"op": "shard_end", "shard": "s"}, [], True)
@@ -413,3 +412,119 @@ def test_those_that_wait_end_with_the_server():
         with released(forkserver(lives_with.pid)) as pid:
             lives_with.kill()
             ended(pid)
+
+
+@contextlib.contextmanager
+def sharing(server: ForkServer, use: str = "s", **more):
+    """A trainer that others share; yields it after its start."""
+    shared = server.share(use)
+    assert shared is not None
+    child = Child(TRAINER, shared=shared)
+    try:
+        answer, _ = child.ask({**START, **more})
+        assert answer["ok"] and answer["pid"] == child.pid, answer
+        yield child
+    finally:
+        child.stop()
+
+
+def test_few_trainers_are_shared_by_many_clients_of_one_use(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(8)]
+        pids = {child.pid for child in children}
+        assert len(pids) == 2
+        assert stack.enter_context(sharing(server, "other")).pid not in pids
+        for child in children:
+            assert child.ask({"op": "stats"})[0]["ok"]
+
+
+def test_a_shared_trainer_ends_with_the_last_of_its_clients(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        same = [child for child in children if child.pid == children[0].pid]
+        assert len(same) > 1
+        for child in same[1:]:
+            child.stop()
+        assert same[0].alive and same[0].ask({"op": "stats"})[0]["ok"]
+        same[0].stop()
+        ended(same[0].pid)
+
+
+def test_all_clients_of_a_shared_trainer_see_its_end(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        same = [child for child in children if child.pid == children[0].pid]
+        os.kill(same[0].pid, signal.SIGKILL)
+        for child in same:
+            with pytest.raises(ChildDied) as death:
+                child.ask({"op": "stats"})
+            assert death.value.returncode == -signal.SIGKILL
+        assert stack.enter_context(sharing(server)).pid != same[0].pid
+
+
+def test_a_seat_is_used_once_and_there_is_a_trainer_for_more_clients_than_seats(server):
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(sharing(server)) for _ in range(2))
+        pids = {first.pid, second.pid}
+        for _ in range(200):  # more than the seats of two
+            with sharing(server) as child:
+                pids.add(child.pid)
+        assert len(pids) > 2
+        assert all(child.ask({"op": "stats"})[0]["ok"] for child in (first, second))
+
+
+def test_a_client_of_another_start_is_refused(server):
+    with contextlib.ExitStack() as stack:
+        pids = {stack.enter_context(sharing(server)).pid for _ in range(2)}
+        shared = server.share("s")
+        child = Child(TRAINER, shared=shared)
+        stack.callback(child.stop)
+        assert child.pid in pids
+        answer, _ = child.ask({**START, "threads": 2})
+        assert answer["error"]["message"].endswith("the trainer has been started already")
+
+
+def test_a_shared_trainer_has_the_same_sandbox_and_no_file_of_the_fork_server_but_its_seats(server):
+    own = Child(TRAINER, forkserver=server)
+    with sharing(server) as child:
+        answers = [child.ask(START)[0], own.ask(START)[0]]
+        assert len({(answer["landlock"], answer["seccomp"]) for answer in answers}) == 1
+        files = {os.readlink(fd).partition(":")[0] for fd in pathlib.Path(f"/proc/{child.pid}/fd").iterdir()}
+        assert {file for file in files if not file.startswith("/proc/")} == {"/dev/null", "/memfd", "socket"}
+    own.stop()
+
+
+def test_what_a_client_leaves_half_written_hurts_no_other(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        hasty, *others = [child for child in children if child.pid == children[0].pid]
+        os.write(hasty._stdin.fileno(), b"\0\0\0")
+        hasty.stop()
+        assert others and all(child.ask({"op": "stats"})[0]["ok"] for child in others)
+
+
+def test_a_shared_trainer_that_works_for_a_client_who_has_left_ends_without_an_error(server):
+    """Whoever shares it asks again, as after its idle time."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        left, other, *_ = [child for child in children if child.pid == children[0].pid]
+        train(asked(left), CASES[1], 400)
+        long = {**CASES[1].request(), "fit_params": "batch_size=1, epochs=100000"}
+        before = cpu_ticks(left.pid)
+        left.send({"op": "train", "members": [member(long)], "shard": "s", "epoch": 1, "segment_id": 0})
+        while cpu_ticks(left.pid) < before + 30:  # it trains
+            time.sleep(0.01)
+        left.stop()
+        with pytest.raises(ChildDied) as death:
+            other.ask({"op": "stats"})
+        assert death.value.returncode == 0
+
+
+def test_clients_of_a_shared_trainer_see_no_error_of_others(server):
+    """The last words of a trainer are shown to all its clients, and can be values of rows."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        mistaken, other, *_ = [child for child in children if child.pid == children[0].pid]
+        answer, _ = mistaken.ask({"op": "a secret"})
+        assert "a secret" in answer["error"]["message"]
+        assert "secret" not in other.stderr_tail()

@@ -24,7 +24,7 @@ if not {guarded!r}:
 victim = int(sys.argv[1])
 read_fd, write_fd = lifetime.set_up(choice.environment_of())
 pidfd = os.pidfd_open(victim)  # as if it had been left open
-in_force = server.TrainerService(read_fd).confine(server.Request(op="confine"), [])[0]
+in_force = server.TrainerService(lambda: server.end_with_peer(read_fd)).confine(server.Request(op="confine"), [])[0]
 exec(compile({calls!r}, "calls", "exec"))
 results = {{name: eval(call) for name, call in {wanted!r}.items()}}
 os.write(write_fd, json.dumps({{**results, "in_force": in_force}}).encode())
