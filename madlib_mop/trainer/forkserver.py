@@ -11,6 +11,7 @@ import signal
 import sys
 
 from mop_backend.forking import ChildKind, serve_forks
+from mop_backend.forkserver import FIRST_FD
 
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, loading
@@ -46,13 +47,13 @@ def _run() -> int:
     return 0
 
 
-def _serve_seats(seats: list[int]) -> int:
+def _serve_seats() -> int:
     """Run as a trainer that several sessions share until its end."""
     _draw_anew()
     from madlib_mop.trainer import server
 
     lifetime.set_up_forked()
-    server.serve_seats(seats)
+    server.serve_seats(FIRST_FD)
     return 0
 
 

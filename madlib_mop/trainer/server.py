@@ -1,9 +1,9 @@
 """The trainer's conversation: takes one request after the other and answers each; no exception ends it.
 
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``TrainerService``. A
-request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" |
-"not loaded" | "memory" | "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request
-needs a new one.
+request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": a constant of
+``process/failures.py``, "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new
+one.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mop_backend.frames import Blob, Channel, Header, PeerGone
+from mop_backend.frames import TRUSTED, Blob, Channel, Frame, Header, PeerGone, TooLarge, of_sharers
 from mop_backend.messages import (
     EvaluatedMembers,
     EvaluateRequest,
@@ -30,10 +30,11 @@ from mop_backend.messages import (
 )
 from mop_backend.peer import end_with_peer
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, OutOfResources
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, TOO_LARGE, RequestFailure, blaming, failure_of
+from madlib_mop.trainer.process.seats import Seats
 from madlib_mop.trainer.requests import (
     Request,
     gpu_numbers_of,
@@ -59,6 +60,8 @@ _MOST_LOST = 0.25
 _MOST_IDLE_BYTES = 256 << 20
 #: Models that a process keeps for sessions that share it.
 _MODELS_OF_MANY = 64
+#: Bytes of a record that is predicted together with those of other sessions.
+_MOST_TOGETHER = 1 << 16
 #: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
@@ -81,46 +84,49 @@ def serve(read_fd: int, write_fd: int) -> None:
         pass
 
 
-def serve_seats(seats: Sequence[int]) -> None:
-    """Answer the requests of several sessions that predict, each at a socket, until the idle time that ``start`` has
-    set, or until all have left. Single rows of one model that wait at the same time are predicted together."""
-    incoming = lifetime.SeatInput(seats)
-    session = TrainerService(incoming.watch, is_shared=True)
-    channels = {seat: Channel(seat, seat) for seat in seats}
-
-    def leave(seat: int) -> None:
-        del channels[seat]
-        incoming.close(seat)
+def serve_seats(fd: int) -> None:
+    """Answer the requests of several sessions that predict (`Seats`), until the idle time that ``start`` has set, or
+    until all have left. Single rows of one model that wait at the same time are predicted together."""
+    seats = Seats(fd)
+    session = TrainerService(seats.watch, is_shared=True)
 
     def send(seat: int, answer: Header | None, out: Sequence[Blob]) -> None:
-        if answer is not None:
-            if "error" in answer:
-                answer["ending"] = session.recover()
-            try:
-                channels[seat].send(answer, out)
-            except PeerGone:
-                leave(seat)
+        if answer is None:
+            return
+        try:
+            session.limits.check_blobs([memoryview(blob).nbytes for blob in out])  # defence: size-of-shared-answers
+        except TooLarge:
+            failure = OutOfResources("the answer is too large for a trainer that sessions share")
+            answer, out = RequestFailure(TOO_LARGE, failure).as_answer(), ()
+        if answer.get("kind") == MEMORY:
+            answer["ending"] = session.recover()
+        seats.send(seat, answer, out)
 
-    while not session.stopped and channels and (ready := incoming.ready(session.idle_s)):
-        rows: dict[str, dict[int, tuple[Header, list[Blob]]]] = {}
+    def alone(seat: int, request: Frame) -> None:
+        seats.serves([seat])
+        send(seat, *_handle(session, *request))
+
+    while not session.stopped and (ready := seats.ready(session.idle_s)) is not None:
+        rows: dict[str, dict[int, Frame]] = {}
         for seat in ready:
-            try:
-                header, blobs = channels[seat].receive()
-            except (PeerGone, ValueError):
-                leave(seat)
-                continue
-            form = session.form_of_row(header, blobs) if len(ready) > 1 else None
-            if form is not None:
-                rows.setdefault(form, {})[seat] = header, blobs
-                continue
-            incoming.serves([seat])  # at once: the blobs may be large
-            send(seat, *_handle(session, header, blobs))
+            request = seats.receive(seat, session.limits)
+            form = None if request is None or len(ready) == 1 else session.form_of_row(*request)
+            if request is not None and form is not None:
+                rows.setdefault(form, {})[seat] = request
+            elif request is not None:
+                alone(seat, request)  # at once: the blobs may be large
+            del request
+            if session.stopped:
+                return
         for requests_of in rows.values():
-            incoming.serves(list(requests_of))
+            seats.serves(list(requests_of))
             answers = session.predict_together(list(requests_of.values())) if len(requests_of) > 1 else None
             for number, (seat, request) in enumerate(requests_of.items()):
-                send(seat, *(_handle(session, *request) if answers is None else answers[number]))
-        incoming.serves([])
+                if answers is None:
+                    alone(seat, request)
+                else:
+                    send(seat, *answers[number])
+        seats.serves([])
 
 
 def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
@@ -137,8 +143,7 @@ def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tup
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
-        if not session.is_shared:  # defence: errors-of-other-sessions = True
-            traceback.print_exc()
+        traceback.print_exc()
         failure = failure_of(error)
         session.is_reusable &= failure.kind == MODEL
         if silent:
@@ -167,6 +172,7 @@ class TrainerService:
         self.stopped = False
         self.is_reusable = True
         self.idle_s: float | None = None
+        self.limits = TRUSTED
         self._end_with_client = end_with_client
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
@@ -225,7 +231,7 @@ class TrainerService:
         if header.get("sandbox", True):
             with_file = file_form is not None and file_form["fd"] is not None
             # defence: seccomp = False
-            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers), with_file=with_file)
+            in_force["seccomp"] = seccomp.restrict_calls(bool(gpu_numbers), with_file, with_seats=self.is_shared)
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
         file, without_file = None, ""
@@ -244,7 +250,11 @@ class TrainerService:
             file=file,
         )
         if self.is_shared:
+            self.limits = of_sharers(self._memory_limit)
             self._visitor.predictors.max_models = _MODELS_OF_MANY
+            if self._memory_limit is not None:
+                half = (self._memory_limit - self._idle_bytes) // 2
+                self._visitor.predictors.max_bytes = min(self._visitor.predictors.max_bytes, half)
         self.started = True
         self._start = header, {
             "pid": os.getpid(),
@@ -291,6 +301,7 @@ class TrainerService:
         lifetime.release_memory()
         if self._memory_limit is not None:
             held = self._shards.n_bytes + self._visitor.features.n_bytes + self._visitor.models.n_bytes
+            held += self._visitor.predictors.n_bytes
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
@@ -426,7 +437,8 @@ class TrainerService:
         """Return what requests for single records must have in common to be predicted together; None for others."""
         if not (self.started and isinstance(header, dict) and header.get("op") == "predict_row"):
             return None
-        if "lengths" in header or len(blobs) != 1:
+        # defence: records-predicted-together = "lengths" in header or len(blobs) != 1
+        if "lengths" in header or len(blobs) != 1 or len(blobs[0]) > _MOST_TOGETHER:
             return None
         if not self._visitor.predictors.is_same_in_batches(key_of(Request(header))):
             return None

@@ -10,9 +10,12 @@ Who requested a trainer can release it, at an address that names what it may be 
 pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
 too many wait.
 
-Children that *share* serve several processes, each at a *seat*: a socket that the child has from its start, because its
-sandbox lets it take no other. Who asks to share names what the child may be used for, and gets the other end of a free
-seat. A child ends when the last who shares it has left.
+Some children are shared: they serve several processes, each at a *seat*, a socket. Who asks to share names a role and
+what the child may be used for. The child and who asked get one end of a seat each. A child ends when the last who
+shares it has left.
+
+For each child that is shared, this process has two descriptors, and one for each process that shares it. It takes no
+more requests than it may have descriptors for, and the shared children of one role have at most half of them.
 
 Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.py``.
 """
@@ -22,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import select
 import selectors
 import signal
@@ -29,20 +33,26 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
+from mop_backend.forkserver import TOO_MANY, TOO_MANY_OF_ROLE
 from mop_backend.machine import processors
 from mop_backend.sockets import listen, owner_of
 
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
+_PAUSE_S = 0.01
 _LONGEST_MESSAGE = 512
 _MOST_FDS = 4
-_SEATS = 64
+#: Descriptors that this process may have, if the hard limit allows, and how many of them are for what is not counted.
+_MOST_OPEN, _SPARE = 1 << 14, 64
+#: The limits with which this process was started, which its children get.
+_LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
 #: Children that the processes of one use share: at least two, and one for eight of them, up to one for each processor.
 _LEAST_SHARED, _SHARERS = 2, 8
+#: Processes that share one child, at most; each takes a descriptor of the child.
+_MOST_SHARERS = 128
 #: Children that may wait for each processor that this process may use.
 _IDLE_PER_PROCESSOR = 2
 
@@ -62,14 +72,14 @@ class ChildKind:
     may_idle : bool
         Whether a child can be released for another process.
     serve : callable or None
-        The work of a child that is shared: takes the descriptors of its seats.
+        The work of a child that is shared; it gets its seats at `FIRST_FD`, one after the other.
     """
 
     name: str
     run: Callable[[], int]
     stop_signal: signal.Signals
     may_idle: bool = False
-    serve: Callable[[list[int]], int] | None = None
+    serve: Callable[[], int] | None = None
 
 
 @dataclass
@@ -91,18 +101,23 @@ class _Idle:
     @property
     def is_usable(self) -> bool:
         """Whether it still runs, and has written nothing since it was released."""
-        return not select.select([self.child.pidfd, self.fds[1]], [], [], 0)[0]
+        return not _can_read(0, self.child.pidfd, self.fds[1])
 
 
 @dataclass
 class _Shared:
-    """A child that is shared: its use, its stderr, our ends of free seats, and the connections of who shares it."""
+    """A child that is shared: its role and use, where it gets its seats, and the connections of who shares it."""
 
     child: _Child
+    role: str
     use: str
-    stderr_fd: int
-    seats: list[socket.socket]
+    seats: socket.socket
     sharers: list[socket.socket]
+
+    @property
+    def n_fds(self) -> int:
+        """Descriptors of this process."""
+        return 2 + len(self.sharers)
 
 
 def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
@@ -120,6 +135,10 @@ def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
     server = os.pidfd_open(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _set_comm(comm)
+    soft, hard = _LIMITS
+    most = _MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     gc.disable()  # without garbage collection, the imports take a tenth less time
     try:
         load()
@@ -155,6 +174,8 @@ class Forking:
         self._addresses: dict[str, socket.socket] = {}
         self._shared: list[_Shared] = []
         self._most_idle = _IDLE_PER_PROCESSOR * processors()
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most_fds = (_MOST_OPEN if soft == resource.RLIM_INFINITY else min(soft, _MOST_OPEN)) - _SPARE
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)
@@ -183,25 +204,40 @@ class Forking:
         control, request, fds = self._accepted(self._listener)
         if control is None:
             return
-        word, _, use = request.decode().partition(" ")
-        if word == "fork" and len(fds) in (3, _MOST_FDS):
-            self._fork(control, fds, owner_of(control)[0])
-        elif word == "share" and use and self._kind.serve is not None:
-            self._share(control, use)
-        else:
+        word, *words = request.decode().split(" ")
+        try:
+            if word == "fork" and len(fds) in (3, _MOST_FDS):
+                if self._n_fds > self._most_fds:  # defence: descriptors-of-a-fork-server
+                    os.write(fds[2], f"{TOO_MANY}\n".encode())
+                    raise ConnectionRefusedError
+                self._fork(control, fds, owner_of(control)[0])
+            elif word == "share" and len(words) == 2 and self._kind.serve is not None:
+                self._share(control, *words)
+            else:
+                raise ConnectionError
+        except OSError:  # also of a fork that the system refuses
             control.close()
         _close(fds)
 
+    @property
+    def _n_fds(self) -> int:
+        """Descriptors of this process, but for some."""
+        return len(self._selector.get_map()) + 3 * len(self._idle) + len(self._shared)
+
     def _accepted(self, listener: socket.socket) -> tuple[socket.socket | None, bytes, list[int]]:
         """Accept a connection; return it with its request and the descriptors of that, or None without a request."""
-        control, _ = listener.accept()
+        try:
+            control, _ = listener.accept()
+        except OSError:  # the system has no descriptors left; or who connected has ended
+            time.sleep(_PAUSE_S)
+            return None, b"", []
         request, fds = b"", list[int]()
         try:
             if owner_of(control)[1] != os.geteuid():  # defence: user-of-a-fork
                 raise PermissionError
             # A client sends its request right after connecting; one that was killed in between must not block the
             # others.
-            if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
+            if not _can_read(_ASKS_WITHIN_S, control.fileno()):
                 raise TimeoutError
             request, fds, _, _ = socket.recv_fds(control, 64, _MOST_FDS)
             if not request.isascii():
@@ -226,36 +262,45 @@ class Forking:
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
         return child
 
-    def _share(self, control: socket.socket, use: str) -> None:
-        """Give a seat of a child of this use to the process at the other end of a connection."""
+    def _share(self, control: socket.socket, role: str, use: str) -> None:
+        """Give the process at the other end of a connection a seat at a child of this use. Raises OSError."""
+        if sum(one.n_fds for one in self._shared if one.role == role) > self._most_fds // 2:  # defence: fds-of-a-role
+            control.send(TOO_MANY_OF_ROLE.encode())
+            raise ConnectionRefusedError
+        if self._n_fds > self._most_fds:  # defence: descriptors-of-shared-trainers
+            control.send(TOO_MANY.encode())
+            raise ConnectionRefusedError
         same = [one for one in self._shared if one.use == use]
-        free = [one for one in same if one.seats]
+        free = [one for one in same if len(one.sharers) < _MOST_SHARERS]
         n_sharers = sum(len(one.sharers) for one in same)
-        if not free or len(same) < max(_LEAST_SHARED, min(processors(), n_sharers // _SHARERS)):
-            shared = self._fork_shared(use, owner_of(control)[0])
-        else:
-            shared = min(free, key=lambda one: len(one.sharers))
-        seat = shared.seats.pop()
-        shared.sharers.append(control)
-        self._selector.register(control, selectors.EVENT_READ, lambda: self._leave(shared, control))
-        with contextlib.suppress(OSError):  # who asked has ended: `_leave` handles it next
-            fds = [shared.child.pidfd, seat.fileno(), shared.stderr_fd]
-            socket.send_fds(control, [str(shared.child.pid).encode()], fds)
-        seat.close()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if not free or len(same) < max(_LEAST_SHARED, min(processors(), n_sharers // _SHARERS)):
+                shared = self._fork_shared(role, use, owner_of(control)[0])
+            else:
+                shared = min(free, key=lambda one: len(one.sharers))
+            shared.sharers.append(control)
+            self._selector.register(control, selectors.EVENT_READ, lambda: self._leave(shared, control))
+            try:
+                socket.send_fds(shared.seats, [b"s"], [theirs.fileno()])
+                socket.send_fds(control, [str(shared.child.pid).encode()], [shared.child.pidfd, ours.fileno()])
+            except OSError:  # who asked has ended, or the child has, or it has not taken many seats yet
+                self._leave(shared, control)
 
-    def _fork_shared(self, use: str, peer: int) -> _Shared:
+    def _fork_shared(self, role: str, use: str, peer: int) -> _Shared:
         assert self._kind.serve is not None, "it was asked for"
-        stderr_fd = os.memfd_create(self._kind.name)
-        pairs = [socket.socketpair() for _ in range(_SEATS)]
-        seats = [theirs.fileno() for _, theirs in pairs]
-        pid = os.fork()
-        if pid == 0:
-            null = os.open(os.devnull, os.O_RDONLY)
-            _be_child(self._kind.name, partial(self._kind.serve, seats), [null, stderr_fd, stderr_fd], peer, seats)
-        for _, theirs in pairs:
-            theirs.close()
-        self._shared.append(_Shared(self._watched(pid), use, stderr_fd, [ours for ours, _ in pairs], []))
-        return self._shared[-1]
+        seats, theirs = socket.socketpair()
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                null = os.open(os.devnull, os.O_RDWR)
+                # libraries write values of rows to their standard error
+                words = null  # defence: errors-of-other-sessions = os.memfd_create("words")
+                _be_child(self._kind.name, self._kind.serve, [null, words, words, theirs.fileno()], peer)
+        seats.setblocking(False)  # a child that takes no seats must not block this process
+        shared = _Shared(self._watched(pid), role, use, seats, [])
+        self._shared.append(shared)
+        return shared
 
     def _leave(self, shared: _Shared, control: socket.socket) -> None:
         """Forget who shares a child and has left; the child ends with the last one, who may wait for that."""
@@ -270,9 +315,7 @@ class Forking:
 
     def _forget_shared(self, shared: _Shared) -> None:
         self._shared.remove(shared)
-        os.close(shared.stderr_fd)
-        for seat in shared.seats:
-            seat.close()
+        shared.seats.close()
 
     def _hand_over(self, child: _Child, control: socket.socket, fds: list[int]) -> None:
         """Give a child to the process at the other end of a connection."""
@@ -370,17 +413,15 @@ class Forking:
             signal.pidfd_send_signal(child.pidfd, self._kind.stop_signal)
 
 
-def _be_child(name: str, run: Callable[[], int], fds: list[int], peer: int, kept: Sequence[int] = ()) -> None:
-    """Run as a child until its end, with ``fds`` as 0, 1 and so on, and ``kept`` as they are; never returns."""
+def _be_child(name: str, run: Callable[[], int], fds: list[int], peer: int) -> None:
+    """Run as a child until its end, with ``fds`` as 0, 1 and so on and no other descriptors; never returns."""
     status = 1
     try:
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
-        first = len(fds)
-        for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
-            os.closerange(first, fd)
-            first = fd + 1
+        os.closerange(len(fds), os.sysconf("SC_OPEN_MAX"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, _LIMITS)
         _set_comm(f"{name} {peer}")
         status = run()
     except SystemExit as exit_:
@@ -392,6 +433,14 @@ def _be_child(name: str, run: Callable[[], int], fds: list[int], peer: int, kept
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _can_read(seconds: float, *fds: int) -> bool:
+    """Wait for at most this time until one of these can be read or has ended; ``select`` takes no number above 1023."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
 
 
 def _close(fds: list[int]) -> None:

@@ -42,11 +42,18 @@ ENVIRONMENT = {
 }
 #: The first descriptor of a forked process beside its standard streams.
 FIRST_FD = 3
+#: Why a fork server refuses a request.
+TOO_MANY = "too many sessions and runs have trainers at once"
+TOO_MANY_OF_ROLE = "too many sessions of this role predict at once"
 _TRIES = 50
 _PAUSE_S = 0.01
 _CONNECT_S = 2.0
 _LAST_MESSAGE_S = 3.0
 _CHECK_S = 0.1
+
+
+class TooMany(Exception):
+    """The fork server refuses to share a process; the text says why."""
 
 
 class ForkServer:
@@ -111,11 +118,13 @@ class ForkServer:
         """
         return self._ask(lambda control: Forked.new(control, stderr_fd, fds), check)
 
-    def share(self, use: str, check: Check | None = None) -> Forked | None:
+    def share(self, role: int, use: str, check: Check | None = None) -> Forked | None:
         """Return a process that other processes may share, for the same use; None if that is impossible.
 
         Parameters
         ----------
+        role : int
+            Whose descriptors of the fork server are counted together.
         use : str
             Letters and digits.
         check : callable or None
@@ -124,8 +133,12 @@ class ForkServer:
         Returns
         -------
         Forked or None
+
+        Raises
+        ------
+        TooMany
         """
-        return self._ask(lambda control: Forked.sharing(control, use, check), check)
+        return self._ask(lambda control: Forked.sharing(control, f"share {role} {use}", check), check)
 
     def _ask(self, request: Callable[[socket.socket], Forked], check: Check | None) -> Forked | None:
         """Make a request to the fork server, which is started if it does not run; see `fork`."""
@@ -309,24 +322,27 @@ class Forked:
         return forked
 
     @classmethod
-    def sharing(cls, control: socket.socket, use: str, check: Check | None) -> Forked:
-        """Request a seat at a process of a use, and wait for it. Raises OSError."""
+    def sharing(cls, control: socket.socket, request: str, check: Check | None) -> Forked:
+        """Request a seat at a process of a use, and wait for it. Raises OSError and TooMany."""
         fds = list[int]()
         try:
-            control.send(f"share {use}".encode())
+            control.send(request.encode())
             while not select.select([control], [], [], _CHECK_S)[0]:
                 if check is not None:
                     check()
-            message, fds, _, _ = socket.recv_fds(control, 64, 3, socket.MSG_CMSG_CLOEXEC)
-            if len(fds) != 3:
+            message, fds, _, _ = socket.recv_fds(control, 64, 2, socket.MSG_CMSG_CLOEXEC)
+            if len(fds) != 2:
+                words = message.decode()
+                if words in (TOO_MANY, TOO_MANY_OF_ROLE):
+                    raise TooMany(words)
                 raise ConnectionError
         except BaseException:
             control.close()
             for fd in fds:
                 os.close(fd)
             raise
-        pidfd, seat, stderr_fd = fds
-        forked = cls(control, seat, os.dup(seat), stderr_fd)
+        pidfd, seat = fds
+        forked = cls(control, seat, os.dup(seat), -1)  # nobody reads its standard error
         forked._pid, forked._pidfd = int(message), pidfd
         return forked
 

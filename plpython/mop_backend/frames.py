@@ -81,6 +81,15 @@ def of_answers() -> FrameLimits:
     return FrameLimits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
 
 
+def of_sharers(memory_limit: int | None) -> FrameLimits:
+    """Return the limits of a request to a process that others share, and of its answer, by its limit of memory.
+
+    What is larger goes to a process that nobody shares.
+    """
+    most = memory_bytes() if memory_limit is None else min(memory_limit, memory_bytes())
+    return FrameLimits(header_bytes=16 << 20, blob_bytes=most // 8)
+
+
 def encoded(header: Header) -> bytes:
     """Return a header as bytes, for repeated use."""
     return json.dumps(header).encode()

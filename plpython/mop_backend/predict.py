@@ -6,8 +6,9 @@ there is, and hands the numbers to the trainer. Only for a model that was not us
 started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The session leaves the
 trainer at its end, and when a call is cancelled. The trainer ends when all have left it, or after an idle time.
 
-A session has a trainer of its own after it has predicted as several roles, in functions with SECURITY DEFINER, and
-after models of other sessions have taken the place of its model.
+A session has a trainer of its own after it has predicted as several roles, in functions with SECURITY DEFINER or after
+SET ROLE, after models of other sessions have taken the place of its model, and after a request for which a shared
+trainer has too little memory.
 
 A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
 
@@ -32,7 +33,8 @@ from mop_backend import call, nodes, registered, rights
 from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import ChallengedCall, Recorder, Rows
-from mop_backend.frames import Blob, Frame, Header, encoded
+from mop_backend.forkserver import TooMany
+from mop_backend.frames import Blob, Frame, Header, TooLarge, encoded, of_sharers
 from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, join_trainer, start_trainer, use_of
@@ -42,6 +44,8 @@ from mop_backend.sql_errors import ErrorFields, sqlstate_of
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
+#: Errors that a trainer of the session's own would not have.
+_KINDS_OF_SHARED = frozenset({"not loaded", "too large", "memory"})
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Result = TypeVar("_Result")
 #: Makes a request of the key by which the trainer knows the model.
@@ -51,7 +55,6 @@ Values = Callable[[Request, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: PredictSession | None = None
 _last_error: ErrorFields | None = None
-_OID_OF_ROLE = "select r.oid::pg_catalog.int8 as oid from pg_catalog.pg_roles r where r.rolname = $1"
 _PLANNED = "planned model "  # no name of a table begins with two words
 
 
@@ -232,8 +235,8 @@ def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
             _last_error = {**_last_error, "message": f"{function}: {message.removeprefix(f'{_FUNCTION}: ')}"}
 
 
-class _NotLoaded(call.CallError):
-    """The trainer does not have the model any more."""
+class _NeedsOwn(Exception):
+    """A shared trainer does not have the model any more, or has too little memory for a request."""
 
 
 class PredictSession:
@@ -246,8 +249,9 @@ class PredictSession:
         self._versions = registered.Versions()
         self._recorder = Recorder()
         self._child: Child | None = None
-        self._role: str | None = None  # of the newest call
+        self._caller: tuple[int | None, int | None] | None = None  # role and login of the newest call
         self._shares = True  # a trainer with other sessions of the role
+        self._limits = of_sharers(None)
         self._loaded: frozenset[str] = frozenset()
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
@@ -309,9 +313,9 @@ class PredictSession:
         """Return who calls, and when; a trainer that is shared for another role is left."""
         if moment is None:
             moment = rights.check_roles(plpy)  # the same check as a driver's
-        if self._role not in (None, moment.role):  # defence: roles-of-shared-trainers
+        if self._caller not in (None, moment.oids):  # defence: roles-of-shared-trainers
             self._share_nothing()
-        self._role = moment.role
+        self._caller = moment.oids
         return moment
 
     def _share_nothing(self) -> None:
@@ -369,24 +373,31 @@ class PredictSession:
         return answer, values
 
     def _values_again(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        try:
-            return self._values(model, request, blobs)
-        except ChildDied as death:
-            if death.returncode != 0:
-                raise
-            self._forget_trainer()  # the trainer had exited after its idle time
-            return self._values(model, request, blobs)
+        """Ask the trainer, or another one if it has ended without an error."""
+        for n_ended in (1, 2):
+            try:
+                return self._values(model, request, blobs)
+            except ChildDied as death:
+                if death.returncode != 0:
+                    raise
+                # after its idle time; or while it worked for sessions that had left, and so could the next one
+                self._forget_trainer()
+                if n_ended == 2:
+                    self._share_nothing()
+        return self._values(model, request, blobs)
 
     def _values(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+        try:
+            return self._values_there(model, request, blobs)
+        except _NeedsOwn:
+            self._share_nothing()
+            return self._values_there(model, request, blobs)
+
+    def _values_there(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         if self._child is None or model.key not in self._loaded:
             self._load(model)
         assert model.key is not None, "_load sets it"
-        try:
-            answer, (values,) = self._ask(request(model.key), blobs)
-        except _NotLoaded:  # models of other sessions have taken its place, and could again
-            self._share_nothing()
-            self._load(model)
-            answer, (values,) = self._ask(request(model.key), blobs)
+        answer, (values,) = self._ask(request(model.key), blobs)
         return answer, values
 
     def header_of_arrays(self, key: str, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
@@ -500,16 +511,35 @@ class PredictSession:
     def _start(self, start: Header) -> None:
         """Join the trainers of this role, or start one."""
         backend = backend_of(start)
-        if self._shares:
-            # not current_user, which code in a view of the model may have changed
-            row = plpy.execute(plpy.prepare(_OID_OF_ROLE, ["text"]), [self._role])[0]
-            self._child = join_trainer(use_of(row["oid"], start), Interrupts(), Spinner(), backend)
+        # those of the call, because code in a view of the model may have changed current_user
+        role, login = self._caller or (None, None)
+        if self._shares and role is not None and login is not None:
+            use = use_of(
+                role,
+                start,
+                login,  # defence: logins-of-shared-trainers
+            )
+            try:
+                self._child = join_trainer(role, use, Interrupts(), Spinner(), backend)
+            except TooMany as refusal:
+                raise call.CallError(
+                    f"{_FUNCTION}: {refusal}", "53300", hint="Close sessions, or predict in fewer of them."
+                ) from None
+            self._limits = of_sharers(start.get("memory_limit_bytes"))
         if self._child is None:
             self._child = start_trainer(Interrupts(), Spinner(), backend)
 
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
         """Send a request to the trainer; raise its error."""
         assert self._child is not None, "nobody asks before it is started"
+        is_shared = self._child.is_shared
+        if is_shared:
+            header = header if isinstance(header, bytes) else encoded(header)
+            try:
+                self._limits.check_header(header)
+                self._limits.check_blobs([memoryview(blob).nbytes for blob in blobs])
+            except TooLarge:
+                raise _NeedsOwn from None
         try:
             answer, out = self._child.ask(header, blobs)
         except ChildDied:
@@ -521,11 +551,12 @@ class PredictSession:
         if "error" in answer:
             if answer.get("ending"):
                 self._forget_trainer()
+            if is_shared and answer.get("kind") in _KINDS_OF_SHARED:
+                raise _NeedsOwn
             error = answer["error"]
             # hints of other errors are for training
             hint = error.get("hint") if answer.get("kind") == "input" else None
-            raised = _NotLoaded if answer.get("kind") == "not loaded" else call.CallError
-            raise raised(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
+            raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 
     def _forget_if_ended(self) -> None:

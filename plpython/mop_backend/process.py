@@ -36,6 +36,8 @@ _PIPE_BYTES = 256 << 10
 _F_SETPIPE_SZ = 1031  # in the module fcntl since Python 3.10
 #: A process whose standard error has more bytes is not released to another one: the size of the file is limited.
 _MOST_IDLE_STDERR = 1 << 20
+#: Seconds, at most, until a shared process that has ended is known to have: its connection closes first.
+_CLOSED_S = 1.0
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -75,10 +77,13 @@ def start_trainer(
     return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=words, file=file)
 
 
-def join_trainer(use: str, check: Check, spinner: Spinner, backend: str) -> Child | None:
-    """Return a trainer that the server's sessions share for one use (`use_of`); None if there is no fork server."""
+def join_trainer(role: int, use: str, check: Check, spinner: Spinner, backend: str) -> Child | None:
+    """Return a trainer that sessions of a role share for one use (`use_of`); None if there is no fork server.
+
+    Raises TooMany.
+    """
     forkserver = trainers_of(backend)
-    shared = None if forkserver is None else forkserver.share(use, check)
+    shared = None if forkserver is None else forkserver.share(role, use, check)
     return None if shared is None else Child(TRAINER, check, spinner=spinner, shared=shared)
 
 
@@ -103,8 +108,8 @@ def backend_of(start: Header) -> str:
     return str(backend)
 
 
-def use_of(owner: int, start: Header) -> str:
-    """Return what a trainer is used for, if others may use it later (`Child.release`): the calls of one role.
+def use_of(owner: int, start: Header, login: int | None = None) -> str:
+    """Return what a trainer is used for, if others may use it later (`Child.release`) or share it: calls of one role.
 
     Code of users may have run in it, so that no other role gets it.
 
@@ -114,8 +119,10 @@ def use_of(owner: int, start: Header) -> str:
         The oid of the role.
     start : dict
         Its start parameters.
+    login : int or None
+        The oid of the role that opened the sessions which share it.
     """
-    used = [owner, start]  # defence: trainers-of-one-role = [start]
+    used = [owner, login, start]  # defence: trainers-of-one-role = [login, start]
     return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -177,7 +184,7 @@ class Child:
     ):
         self._address = None if use is None or forkserver is None else forkserver.address_of(use)
         self.is_shared = shared is not None
-        self._stderr_fd = os.memfd_create(module) if shared is None else shared.stderr_fd
+        self._stderr_fd = os.memfd_create(module)
         file_fds = [] if file is None or file.fd is None else [file.fd]
         try:
             taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
@@ -305,9 +312,14 @@ class Child:
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
     def death(self) -> ChildDied:
-        """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status."""
+        """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status.
+
+        A shared process that has only closed our connection is as one that has ended after its idle time.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
+            self._process.wait(_CLOSED_S if self.is_shared else 5)
+        if self.is_shared and self.alive:  # defence: trainers-of-others
+            return ChildDied(0, "")
         if self.alive:
             self._process.kill()
         return ChildDied(self._process.wait(), self.stderr_tail())

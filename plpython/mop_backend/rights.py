@@ -35,6 +35,8 @@ WHERE c.rolname = current_user AND s.rolname = session_user
 # On a standby, the text of a snapshot does not have the transactions that run, so two snapshots can have the same text.
 _NOW = """
 SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
+       pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid::pg_catalog.int8 AS role_oid,
+       pg_catalog.to_regrole(pg_catalog.quote_ident(session_user))::pg_catalog.oid::pg_catalog.int8 AS login_oid,
        pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) AS statement,
        CASE WHEN NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.txid_current_if_assigned() IS NULL
             THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
@@ -65,12 +67,15 @@ class Moment(NamedTuple):
     snapshot : str or None
         The transactions that the caller's query sees; None on a standby, and if this transaction may have changed
         something. While this text is the same, a query of tables and catalogs returns the same.
+    oids : tuple of (int or None)
+        Those of role and login, whose names can change.
     """
 
     role: str
     login: str
     statement: float
     snapshot: str | None
+    oids: tuple[int | None, int | None] = (None, None)
 
 
 class MixedRoles(Exception):
@@ -120,4 +125,5 @@ def check_roles(plpy: ModuleType) -> Moment:
     row = plpy.execute(_now_plan)[0]
     if (row["role"], row["login"]) not in _seen:
         caller_roles(plpy.execute)
-    return Moment(row["role"], row["login"], row["statement"], row["snapshot"])
+    oids = row["role_oid"], row["login_oid"]
+    return Moment(row["role"], row["login"], row["statement"], row["snapshot"], oids)

@@ -199,8 +199,13 @@ class Predictors:
 
     def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
         self.max_models = max_models
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the variables of all loaded models."""
+        return sum(predictor.n_bytes for predictor in self._loaded.values())
 
     def keys(self) -> list[str]:
         """Return the loaded models."""
@@ -215,7 +220,7 @@ class Predictors:
         self._loaded[key] = predictor
         self._loaded.move_to_end(key)
         while len(self._loaded) > 1 and (
-            len(self._loaded) > self.max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
+            len(self._loaded) > self.max_models or self.n_bytes > self.max_bytes
         ):
             self._loaded.popitem(last=False)
 

@@ -15,6 +15,8 @@ MODEL = "model"
 INPUT = "input"
 #: The model to predict with is not loaded, or not any more.
 NOT_LOADED = "not loaded"
+#: The answer is larger than a trainer that sessions share may send.
+TOO_LARGE = "too large"
 #: Memory was insufficient.
 MEMORY = "memory"
 #: The trainer is at fault.

@@ -11,9 +11,7 @@ import resource
 import select
 import signal
 import tempfile
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mop_backend.peer import end_with_parent, take_pipes
 from mop_backend.spinning import Spinner
@@ -30,8 +28,6 @@ _MOST_WRITTEN = 16 << 20
 # (mallopt(3)).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _PR_SET_NAME = 15
-#: Seconds, at least, that a shared process goes on with the request of a session that has left.
-_LEFT_S = 1.0
 _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512 << 20}
 
 
@@ -102,58 +98,6 @@ class RequestInput:
     def has_more(self, idle_s: float | None) -> bool:
         """Wait until there is something to read, or the end of it; False if nothing came for ``idle_s`` seconds."""
         return bool(self._spinner.poll(self._poller, None if idle_s is None else idle_s * 1000))
-
-
-class SeatInput:
-    """Where the requests of several sessions come from.
-
-    A session may leave while its request is worked on, because its statement was cancelled. If that work does not end
-    soon, the process does: the others ask again, as after its idle time.
-
-    Parameters
-    ----------
-    seats : sequence of int
-        Sockets.
-    """
-
-    def __init__(self, seats: Sequence[int]):
-        self._poller = select.poll()
-        for seat in seats:
-            self._poller.register(seat, select.POLLIN)
-        self._spinner = Spinner()
-        self._served: Sequence[int] = ()
-
-    def ready(self, idle_s: float | None) -> list[int]:
-        """Wait until there is something to read, or the end of it; return where, nothing after ``idle_s`` seconds."""
-        return [seat for seat, _ in self._spinner.poll(self._poller, None if idle_s is None else idle_s * 1000)]
-
-    def serves(self, seats: Sequence[int]) -> None:
-        """Note whose requests are worked on now."""
-        self._served = seats
-
-    def close(self, seat: int) -> None:
-        """Close a seat."""
-        self._poller.unregister(seat)
-        os.close(seat)
-
-    def watch(self) -> None:
-        """Start a thread that ends the process when it works for sessions that have left."""
-        threading.Thread(target=self._watch, name="watch-seats", daemon=True).start()
-
-    def _watch(self) -> None:
-        left: Sequence[int] = ()
-        while True:
-            time.sleep(_LEFT_S)
-            served = self._served
-            if served and served is left:
-                os._exit(0)
-            left = served if served and all(map(_is_closed, served)) else ()
-
-
-def _is_closed(seat: int) -> bool:
-    poller = select.poll()
-    poller.register(seat, select.POLLRDHUP)
-    return bool(poller.poll(0))
 
 
 def data_bytes() -> int:
