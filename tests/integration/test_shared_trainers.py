@@ -106,6 +106,32 @@ def test_a_session_that_predicts_as_another_role_shares_no_trainer_any_more(shar
         assert users[0].rows(ROWS, 1) and trainers(shared) == before
 
 
+def test_sessions_of_another_login_share_no_trainer_after_set_role(shared):
+    shared.rows("GRANT other TO sharer")
+    wait_until(lambda: trainers(shared) == set())
+    with ExitStack() as stack:
+        for user in sessions(stack, shared, "other", 4):
+            user.rows(ROWS, 1)
+        before = trainers(shared)
+        (changed,) = sessions(stack, shared, "sharer", 1)
+        changed.rows("SET ROLE other")
+        changed.rows(ROWS, 1)
+        assert not before & set(trainers_of(changed)) and len(trainers(shared)) == len(before) + 1
+    shared.rows("REVOKE other FROM sharer")
+
+
+def test_a_right_that_is_revoked_ends_predictions_though_the_trainer_has_the_model(shared):
+    with ExitStack() as stack:
+        users = sessions(stack, shared, "sharer", 3)
+        expected = [user.rows(ROWS, 1) for user in users]
+        shared.rows("REVOKE SELECT ON churn FROM sharer")
+        try:
+            assert {user.refused(user.rows, ROWS, 1).sqlstate for user in users} == {"42501"}
+        finally:
+            shared.rows("GRANT SELECT ON churn TO sharer")
+        assert [user.rows(ROWS, 1) for user in users] == expected
+
+
 def test_the_others_go_on_when_a_session_is_cancelled_or_ends(shared):
     wait_until(lambda: trainers(shared) == set())
     with ExitStack() as stack:

@@ -15,6 +15,8 @@ _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 _SWAPPED = "tests/security/test_swapped_schemas.py::"
 _PREDICTING = "tests/security/test_predicting_sessions.py::"
 _PATH = "tests/security/test_hostile_path.py::"
+_SEATS = "tests/unit/trainer/test_seats.py::"
+_FORKSERVER = "tests/unit/trainer/test_forkserver.py::"
 
 DEFENCES_OF_RIGHTS = (
     Defence(
@@ -57,8 +59,61 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "errors-of-other-sessions",
-        "sessions that share a trainer see no error of other sessions as its last words",
-        ("tests/unit/trainer/test_forkserver.py::test_clients_of_a_shared_trainer_see_no_error_of_others",),
+        "what a trainer that sessions share writes to its standard error is shown to none of them",
+        (_SEATS + "test_a_shared_child_has_no_standard_error_that_anybody_reads",),
+    ),
+    Defence(
+        "logins-of-shared-trainers",
+        "sessions of several logins share no trainer, also after SET ROLE to one role",
+        ("tests/unit/backend/test_shared_trainers.py::test_sessions_of_several_logins_share_no_trainer",),
+    ),
+    Defence(
+        "trainers-of-others",
+        "a session that has lost its connection to a shared trainer does not end the trainer of the others",
+        (_SEATS + "test_the_child_of_others_is_not_killed_by_who_has_lost_a_seat",),
+    ),
+    Defence(
+        "sessions-that-stall",
+        "a session that stops in the middle of a request or an answer blocks no other one",
+        (
+            _SEATS + "test_who_stops_in_the_middle_of_a_request_loses_its_seat",
+            _SEATS + "test_who_does_not_read_an_answer_loses_its_seat",
+        ),
+    ),
+    Defence(
+        "size-of-shared-requests",
+        "a request that is too large for a shared trainer is not read",
+        (_SEATS + "test_who_sends_too_much_loses_its_seat_before_it_is_read",),
+    ),
+    Defence(
+        "size-of-shared-answers",
+        "an answer that is too large for a shared trainer is an error of one session",
+        (_FORKSERVER + "test_an_answer_that_is_too_large_for_a_shared_trainer_is_an_error_of_its_client_alone",),
+    ),
+    Defence(
+        "records-predicted-together",
+        "a shared trainer holds no more than one large record at once",
+        ("tests/unit/trainer/test_protocol.py::test_only_small_records_are_predicted_together",),
+    ),
+    Defence(
+        "fds-of-a-role",
+        "sessions of one role leave descriptors of the fork server for other roles",
+        (_SEATS + "test_the_shared_children_of_a_role_leave_descriptors_for_those_of_others",),
+    ),
+    Defence(
+        "descriptors-of-shared-trainers",
+        "a fork server shares no more trainers than it has descriptors for",
+        (_SEATS + "test_a_fork_server_without_descriptors_refuses_and_goes_on",),
+    ),
+    Defence(
+        "descriptors-of-a-fork-server",
+        "a fork server forks no more processes than it has descriptors for",
+        (_SEATS + "test_a_fork_server_without_descriptors_refuses_and_goes_on",),
+    ),
+    Defence(
+        "seats-of-shared-trainers",
+        "a trainer that no sessions share takes no descriptors",
+        ("tests/unit/trainer/test_seccomp.py::test_sockets_are_taken_by_trainers_that_sessions_share",),
     ),
     Defence(
         "nested-prediction",
