@@ -143,6 +143,8 @@ class _HeldOut:
     form : str
     parameters : str
         What follows the input.
+    option_type : str
+        The SQL type of the first of them, the only one that is passed.
     returns : str
         With the word RETURNS; empty if the parameters say it.
     coverage : str
@@ -157,6 +159,7 @@ class _HeldOut:
     names: tuple[str, str]
     form: str
     parameters: str
+    option_type: str
     returns: str
     coverage: str
     answers: str
@@ -177,6 +180,7 @@ _HELD_OUT = (
         "interval",
         "coverage double precision DEFAULT 0.9,\n"
         "    OUT prediction double precision, OUT lower double precision, OUT upper double precision",
+        "double precision",
         "",
         "coverage",
         _INTERVAL,
@@ -191,6 +195,7 @@ _HELD_OUT = (
         ("predict_set", "predict_set"),
         "set",
         "coverage double precision DEFAULT 0.9",
+        "double precision",
         "RETURNS text[] ",
         "coverage",
         "    RETURN coalesce(ARRAY(SELECT * FROM json_array_elements_text({0}::json)), '{{}}');",
@@ -205,6 +210,7 @@ _HELD_OUT = (
         ("predict_json", "predict_named"),
         "calibrated",
         "calibrated boolean",
+        "boolean",
         "RETURNS jsonb ",
         "NULL",
         "    RETURN {0}::jsonb;",
@@ -293,13 +299,12 @@ def _of_held_out(about: _HeldOut) -> Iterator[str]:
             "RETURN;" if not about.returns else "RETURN NULL;",
             about.first.format(name, given.name),
         )
-        types = f"text, {given.type}, {about.parameters.split()[1]}".replace("double", "double precision")
         yield f"""CREATE FUNCTION madlib_mop.{name}(
     model text, {given.name} {given.type}, {about.parameters}
 ) {about.returns}{_PL}
 {body}
 $body$;
-COMMENT ON FUNCTION madlib_mop.{name}({types}) IS
+COMMENT ON FUNCTION madlib_mop.{name}(text, {given.type}, {about.option_type}) IS
     '{comment}';"""
 
 

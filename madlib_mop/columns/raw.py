@@ -109,8 +109,6 @@ class Dictionary:
     def codes_of(self, texts: Sequence[bytes]) -> list[int]:
         """Return the codes of texts, of new ones as `code_of` does; known ones cost least."""
         found = [*map(self._codes.get, texts)]
-        if None not in found:
-            return found
         return [self.code_of(text) if code is None else code for text, code in zip(texts, found, strict=True)]
 
     def find(self, text: bytes) -> int:

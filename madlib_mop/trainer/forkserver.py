@@ -33,7 +33,7 @@ def _load() -> None:
     if not choice.is_installed():
         return  # each trainer says so in its first answer
     choice.load()
-    importlib.import_module("numpy.random")  # which NumPy loads at its first use: in each trainer
+    importlib.import_module("numpy.random")  # `_draw_anew` would load it in each trainer
     for name in _MODULES:
         importlib.import_module(f"madlib_mop.trainer.{name}")
 

@@ -41,6 +41,7 @@ PHASES = {
 
 @pytest.fixture(scope="module")
 def bench(db):
+    db.rows("INSERT INTO madlib_mop.setting VALUES ('trainer_idle_s', '0')")  # some runs end just before the signal
     return undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
 
 

@@ -15,6 +15,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from madlib_mop.engines.greenplum import CLOUDBERRY, GREENPLUM, Product
 from tests.helpers.database import SqlSessions
+from tests.helpers.training import one_thread
 
 #: The matrix: the tests of this folder run on each server whose variable is set.
 MATRIX = {
@@ -72,6 +73,7 @@ class Coordinator(SqlSessions):
 @contextlib.contextmanager
 def database(product: Product, *settings: str):
     """Create a database with the extension and its own settings; drop it afterwards."""
+    one_thread()  # a test here may use Keras before one that compares bits
     coordinator = Coordinator(product, f"mop_test_{uuid.uuid4().hex[:8]}")
     postgres = Coordinator(product, "postgres")
     postgres.rows(f"CREATE DATABASE {coordinator.name}")

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import uuid
 
 import numpy as np
 from mop_backend.forkserver import FIRST_FD, ForkServer, backend_words
@@ -16,6 +17,8 @@ from mop_backend.shard_file import open_shard_file
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 #: The backend of Keras of the tests.
 BACKEND = os.environ.get("MOP_TEST_BACKEND", str(USUAL))
+#: Not the process' number: it may be that of a process in another container with the same network.
+_FORKSERVER = f"madlib_mop.tests.{uuid.uuid4().hex}"
 _RUN = "import sys, runpy; sys.path[:0] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
 
 
@@ -27,7 +30,7 @@ def command(module):
 
 def forkserver():
     """Return the fork server of this test process."""
-    return ForkServer(f"madlib_mop.tests.{os.getpid()}", os.getpid(), command("madlib_mop.trainer.forkserver"))
+    return ForkServer(_FORKSERVER, os.getpid(), command("madlib_mop.trainer.forkserver"))
 
 
 class TrainerError(Exception):

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import pathlib
+import random
 import signal
 import struct
 import subprocess
@@ -18,6 +19,7 @@ from mop_backend.forkserver import ForkServer
 from mop_backend.machine import processors
 from mop_backend.process import TRAINER, Child, ChildDied
 
+from madlib_mop.trainer import forkserver as trainers
 from madlib_mop.trainer.process.loading import UNUSED
 from tests.helpers.unit.cases import CASES, architecture_of
 from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
@@ -590,3 +592,22 @@ def test_a_request_that_is_too_large_for_a_shared_trainer_is_not_read(wide):
         one.receive()
     assert death.value.returncode == 0 and one.pid == other.pid
     assert other.ask(*predicting(1))[0]["ok"]
+
+
+def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch):
+    """A fork has the generators of its parent, which has loaded NumPy's."""
+    drawn = []
+    draw = lambda _: drawn.append((random.random(), np.random.random()))  # noqa: E731 -- in place of a trainer's service
+    monkeypatch.setattr("madlib_mop.trainer.__main__.serve", draw)
+    monkeypatch.setattr(trainers.lifetime, "set_up_forked", lambda: None)
+    states = random.getstate(), np.random.get_state()
+    try:
+        for _ in range(2):
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            assert trainers._run() == 0
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+    first, second = drawn
+    assert first[0] != second[0] and first[1] != second[1]
