@@ -6,6 +6,7 @@ the fork.
 """
 
 import importlib
+import os
 import random
 import signal
 import sys
@@ -25,7 +26,7 @@ def main() -> None:
     """Load Keras and its backend, then fork trainers."""
     lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
-    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, True, _serve_seats))
+    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_idle=True, serve=_serve_seats))
 
 
 def _load() -> None:
@@ -52,7 +53,8 @@ def _serve_seats() -> int:
     _draw_anew()
     from madlib_mop.trainer import server
 
-    lifetime.set_up_forked()
+    for unused in lifetime.set_up_forked():
+        os.close(unused)
     server.serve_seats(FIRST_FD)
     return 0
 

@@ -11,8 +11,9 @@ pipes, so that it lives on. The next process that connects to the address gets i
 too many wait.
 
 Some children are shared: they serve several processes, each at a *seat*, a socket. Who asks to share names a role and
-what the child may be used for. The child and who asked get one end of a seat each. A child ends when the last who
-shares it has left.
+what the child may be used for. The child and who asked get one end of a seat each. A child that does not take its seats
+for a while works on something long, and gets no more of them if another one does. A child ends when the last who shares
+it has left.
 
 For each child that is shared, this process has two descriptors, and one for each process that shares it. It takes no
 more requests than it may have descriptors for, and the shared children of one role have at most half of them.
@@ -23,6 +24,7 @@ Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -31,6 +33,7 @@ import selectors
 import signal
 import socket
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Callable
@@ -53,6 +56,8 @@ _LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
 _LEAST_SHARED, _SHARERS = 2, 8
 #: Processes that share one child, at most; each takes a descriptor of the child.
 _MOST_SHARERS = 128
+#: Seconds after which a shared child that has not taken its seats is busy.
+_BUSY_S = 1.0
 #: Children that may wait for each processor that this process may use.
 _IDLE_PER_PROCESSOR = 2
 
@@ -113,11 +118,29 @@ class _Shared:
     use: str
     seats: socket.socket
     sharers: list[socket.socket]
+    waits_since: float = 0.0  # when it was given the first of the seats that it has not taken yet
 
     @property
     def n_fds(self) -> int:
         """Descriptors of this process."""
         return 2 + len(self.sharers)
+
+    @property
+    def has_seats_to_take(self) -> bool:
+        """Whether it has not taken all its seats yet."""
+        unread = fcntl.ioctl(self.seats, termios.TIOCOUTQ, bytes(4))
+        return any(unread)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works on something long."""
+        return self.has_seats_to_take and time.monotonic() > self.waits_since + _BUSY_S
+
+    def seat(self, fd: int) -> None:
+        """Give it one more seat. Raises OSError if it has ended, or has not taken many seats yet."""
+        if not self.has_seats_to_take:
+            self.waits_since = time.monotonic()
+        socket.send_fds(self.seats, [b"s"], [fd])
 
 
 def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
@@ -206,10 +229,10 @@ class Forking:
             return
         word, *words = request.decode().split(" ")
         try:
+            if self._n_fds > self._most_fds:  # defence: descriptors-of-a-fork-server
+                os.write(fds[2] if len(fds) > 2 else control.fileno(), TOO_MANY.encode())
+                raise ConnectionRefusedError
             if word == "fork" and len(fds) in (3, _MOST_FDS):
-                if self._n_fds > self._most_fds:  # defence: descriptors-of-a-fork-server
-                    os.write(fds[2], f"{TOO_MANY}\n".encode())
-                    raise ConnectionRefusedError
                 self._fork(control, fds, owner_of(control)[0])
             elif word == "share" and len(words) == 2 and self._kind.serve is not None:
                 self._share(control, *words)
@@ -255,9 +278,14 @@ class Forking:
         self._hand_over(self._watched(pid), control, [self._children[pid].pidfd])
 
     def _watched(self, pid: int) -> _Child:
-        """Note a new child."""
+        """Note a new child; one that cannot be watched is ended. Raises OSError."""
         self._used_at = time.monotonic()
-        child = _Child(pid, os.pidfd_open(pid), None)
+        try:
+            child = _Child(pid, os.pidfd_open(pid), None)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._children[pid] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
         return child
@@ -267,10 +295,8 @@ class Forking:
         if sum(one.n_fds for one in self._shared if one.role == role) > self._most_fds // 2:  # defence: fds-of-a-role
             control.send(TOO_MANY_OF_ROLE.encode())
             raise ConnectionRefusedError
-        if self._n_fds > self._most_fds:  # defence: descriptors-of-shared-trainers
-            control.send(TOO_MANY.encode())
-            raise ConnectionRefusedError
-        same = [one for one in self._shared if one.use == use]
+        # defence: roles-at-a-fork-server = [one for one in self._shared if one.use == use]
+        same = [one for one in self._shared if (one.role, one.use) == (role, use)]
         free = [one for one in same if len(one.sharers) < _MOST_SHARERS]
         n_sharers = sum(len(one.sharers) for one in same)
         ours, theirs = socket.socketpair()
@@ -278,11 +304,11 @@ class Forking:
             if not free or len(same) < max(_LEAST_SHARED, min(processors(), n_sharers // _SHARERS)):
                 shared = self._fork_shared(role, use, owner_of(control)[0])
             else:
-                shared = min(free, key=lambda one: len(one.sharers))
+                shared = min(free, key=lambda one: (one.is_busy, len(one.sharers)))
             shared.sharers.append(control)
             self._selector.register(control, selectors.EVENT_READ, lambda: self._leave(shared, control))
             try:
-                socket.send_fds(shared.seats, [b"s"], [theirs.fileno()])
+                shared.seat(theirs.fileno())
                 socket.send_fds(control, [str(shared.child.pid).encode()], [shared.child.pidfd, ours.fileno()])
             except OSError:  # who asked has ended, or the child has, or it has not taken many seats yet
                 self._leave(shared, control)
@@ -290,13 +316,13 @@ class Forking:
     def _fork_shared(self, role: str, use: str, peer: int) -> _Shared:
         assert self._kind.serve is not None, "it was asked for"
         seats, theirs = socket.socketpair()
-        with theirs:
+        with theirs, open(os.devnull, "r+b", buffering=0) as null:
+            # libraries write values of rows to their standard error
+            words = null.fileno()  # defence: errors-of-other-sessions = os.memfd_create("words")
+            fds = [null.fileno(), words, words, theirs.fileno()]
             pid = os.fork()
-            if pid == 0:
-                null = os.open(os.devnull, os.O_RDWR)
-                # libraries write values of rows to their standard error
-                words = null  # defence: errors-of-other-sessions = os.memfd_create("words")
-                _be_child(self._kind.name, self._kind.serve, [null, words, words, theirs.fileno()], peer)
+            if pid == 0:  # nothing before _be_child may raise: it would become a second fork server
+                _be_child(self._kind.name, self._kind.serve, fds, peer)
         seats.setblocking(False)  # a child that takes no seats must not block this process
         shared = _Shared(self._watched(pid), role, use, seats, [])
         self._shared.append(shared)

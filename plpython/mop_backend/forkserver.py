@@ -282,6 +282,7 @@ class Forked:
         self._pid: int | None = None
         self._pidfd: int | None = None
         self._lost = False  # whether the fork server has ended
+        self.knows_status = True  # whether `returncode` is the exit status, and no guess
         self.stdin = open(stdin, "wb", buffering=0)
         self.stdout = open(stdout, "rb", buffering=0)
         self.stderr_fd = stderr_fd
@@ -336,13 +337,14 @@ class Forked:
                 if words in (TOO_MANY, TOO_MANY_OF_ROLE):
                     raise TooMany(words)
                 raise ConnectionError
+            fds.append(os.dup(fds[1]))
         except BaseException:
             control.close()
             for fd in fds:
                 os.close(fd)
             raise
-        pidfd, seat = fds
-        forked = cls(control, seat, os.dup(seat), -1)  # nobody reads its standard error
+        pidfd, seat, again = fds
+        forked = cls(control, seat, again, -1)  # nobody reads its standard error
         forked._pid, forked._pidfd = int(message), pidfd
         return forked
 
@@ -416,7 +418,8 @@ class Forked:
         if self._control not in ready and not self._lost:
             ready = select.select([self._control], [], [], _LAST_MESSAGE_S)[0]
         if self._control not in ready:
-            self._end(-signal.SIGKILL)  # only its parent knows the exit status
+            self.knows_status = False  # only its parent has it
+            self._end(-signal.SIGKILL)
             return True
         try:
             message, fds, _, _ = socket.recv_fds(self._control, 64, 1, socket.MSG_CMSG_CLOEXEC)

@@ -20,7 +20,18 @@ from mop_backend.forkserver import (
     backend_words,
     of_this_server,
 )
-from mop_backend.frames import Blob, Channel, Check, Frame, FrameLimits, Header, NotAFrame, PeerGone, of_answers
+from mop_backend.frames import (
+    Blob,
+    Channel,
+    Check,
+    Frame,
+    FrameLimits,
+    Header,
+    NotAFrame,
+    NotRead,
+    PeerGone,
+    of_answers,
+)
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.refusals import readable
 from mop_backend.shard_file import open_shard_file
@@ -50,12 +61,16 @@ class ChildDied(Exception):
         Exit status; ``-n`` when signal n ended it.
     stderr : str
         The last lines that it wrote to its standard error.
+    is_harmless : bool
+        Whether another process may get the request: this one has ended after its idle time, or it was shared, and no
+        error of this request is known to have ended it.
     """
 
-    def __init__(self, returncode: int, stderr: str):
+    def __init__(self, returncode: int, stderr: str, is_harmless: bool = False):
         super().__init__(f"process ended with status {returncode}")
         self.returncode = returncode
         self.stderr = stderr
+        self.is_harmless = is_harmless or returncode == 0
 
     @property
     def of_trainer(self) -> str:
@@ -184,7 +199,7 @@ class Child:
     ):
         self._address = None if use is None or forkserver is None else forkserver.address_of(use)
         self.is_shared = shared is not None
-        self._stderr_fd = os.memfd_create(module)
+        self._stderr_fd = os.memfd_create(module) if shared is None else -1  # nobody reads that of a shared one
         file_fds = [] if file is None or file.fd is None else [file.fd]
         try:
             taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
@@ -294,7 +309,6 @@ class Child:
         if self.is_shared and isinstance(self._process, Forked):
             returncode = self._process.poll()
             self._process.leave()
-            os.close(self._stderr_fd)
             return returncode
         self._stdin.close()
         try:
@@ -308,13 +322,21 @@ class Child:
 
     def stderr_tail(self, n_bytes: int = 1 << 15) -> str:
         """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""
+        if self._stderr_fd < 0:
+            return ""
         size = os.fstat(self._stderr_fd).st_size
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
-    def death(self) -> ChildDied:
+    def death(self, was_read: bool = True) -> ChildDied:
         """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status.
 
-        A shared process that has only closed our connection is as one that has ended after its idle time.
+        A shared process that has only closed our connection is as one that has ended after its idle time. So is one
+        that had not read the request, or whose exit status is unknown because the fork server has ended too.
+
+        Parameters
+        ----------
+        was_read : bool
+            Whether it may have read the whole request.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSED_S if self.is_shared else 5)
@@ -322,7 +344,9 @@ class Child:
             return ChildDied(0, "")
         if self.alive:
             self._process.kill()
-        return ChildDied(self._process.wait(), self.stderr_tail())
+        status = self._process.wait()
+        is_known = not isinstance(self._process, Forked) or self._process.knows_status
+        return ChildDied(status, self.stderr_tail(), self.is_shared and not (was_read and is_known))
 
     @contextlib.contextmanager
     def _death(self) -> Iterator[None]:
@@ -332,8 +356,8 @@ class Child:
             self._process.kill()
             death = self.death()
             raise ChildDied(death.returncode, f"{death.stderr}\n{error}") from None
-        except PeerGone:
-            raise self.death() from None
+        except PeerGone as gone:
+            raise self.death(not isinstance(gone, NotRead)) from None
 
 
 def _widen(*fds: int) -> None:

@@ -21,20 +21,6 @@ _STALLED_S = 1.0
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
-class _Seat(Channel):
-    """A session's socket. It raises PeerGone for a session that stops in the middle of a frame."""
-
-    def __init__(self, fd: int):
-        super().__init__(fd, fd)
-        os.set_blocking(fd, False)  # defence: sessions-that-stall
-
-    def _wait(self, fd: int, event: int) -> None:
-        poller = select.poll()
-        poller.register(fd, event)
-        if not poller.poll(_STALLED_S * 1000):
-            raise PeerGone("the session does not go on")
-
-
 class Seats:
     """The seats of the sessions that are there now.
 
@@ -52,7 +38,7 @@ class Seats:
         self._source = socket.socket(fileno=fd)
         self._source.setblocking(False)
         self._is_open = True  # whether the fork server lives
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, Channel] = {}
         self._served: Sequence[int] = ()
         self._spinner = Spinner()
         self._poller = select.poll()
@@ -124,7 +110,12 @@ class Seats:
         except BlockingIOError:
             return
         for fd in fds:
-            self._seats[fd] = _Seat(fd)
+            self._seats[fd] = Channel(
+                fd,
+                fd,
+                interval_s=_STALLED_S,
+                is_patient=False,  # defence: sessions-that-stall
+            )
             self._poller.register(fd, select.POLLIN | select.POLLRDHUP)
         if not message:
             self._is_open = False

@@ -6,10 +6,12 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import pytest
+from mop_backend import forkserver
 from mop_backend.forkserver import TOO_MANY, ForkServer, TooMany
 from mop_backend.frames import Header
 from mop_backend.process import Child, ChildDied
@@ -31,7 +33,7 @@ from madlib_mop.trainer.process.seats import Seats
 def serve():
     seats, n = Seats(FIRST_FD), 0
     seats.watch()
-    while (ready := seats.ready(None)) is not None:
+    while (ready := seats.ready({idle_s})) is not None:
         for seat in ready:
             request = seats.receive(seat, FrameLimits(blob_bytes=1 << 20))
             if request is None:
@@ -41,12 +43,14 @@ def serve():
             if "file" in header:
                 open(header["file"], "w").close()
             time.sleep(header.get("sleep", 0))
+            if "status" in header:
+                os._exit(header["status"])
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             seats.send(seat, {{"n": n, "most": soft}}, [bytes(header.get("size", 0))])
         seats.serves([])
     return 0
 
-serve_forks("mop test", lambda: None, ChildKind("child", lambda: 5, signal.SIGKILL, True, serve))
+serve_forks("mop test", lambda: None, ChildKind("child", lambda: 5, signal.SIGKILL, may_idle=True, serve=serve))
 """
 USUAL = (1024, 4096)
 
@@ -57,9 +61,9 @@ def start(tmp_path):
     tmp_path.chmod(0o700)
     with subprocess.Popen(["sleep", "600"]) as lives_with:
 
-        def make(limits: tuple[int, int] = USUAL) -> ForkServer:
+        def make(limits: tuple[int, int] = USUAL, idle_s: float | None = None) -> ForkServer:
             paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-            command = [sys.executable, "-I", "-c", MODULE.format(limits=limits, paths=paths)]
+            command = [sys.executable, "-I", "-c", MODULE.format(limits=limits, paths=paths, idle_s=idle_s)]
             return ForkServer(f"{tmp_path}/{uuid.uuid4().hex}", lives_with.pid, command)
 
         yield make
@@ -70,6 +74,18 @@ def start(tmp_path):
 def stack():
     with contextlib.ExitStack() as stack:
         yield stack
+
+
+def fds() -> set[str]:
+    """Return the descriptors of this process."""
+    return set(os.listdir("/proc/self/fd"))
+
+
+def children_of(pid: int) -> list[str]:
+    """Return the names of the processes that a process has forked."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    found = [child for thread in threads for child in (thread / "children").read_text().split()]
+    return [Path(f"/proc/{child}/comm").read_text().strip() for child in found]
 
 
 def share(stack: contextlib.ExitStack, server: ForkServer, use: str = "s", role: int = 10) -> Child:
@@ -93,6 +109,13 @@ def parent_of(child: Child) -> int:
 
 def ask(child: Child, **header) -> Header:
     return child.ask(header)[0]
+
+
+def died(child: Child) -> ChildDied:
+    """Return how a child has ended that does not answer."""
+    with pytest.raises(ChildDied) as death:
+        child.receive()
+    return death.value
 
 
 def answer_within(seconds: float, child: Child) -> Header:
@@ -215,6 +238,119 @@ def test_a_fork_server_without_descriptors_refuses_and_goes_on(start, stack):
         own.ask({})
     assert (death.value.returncode, death.value.last_words) == (1, TOO_MANY)
     assert ask(first)["n"] == 1 and len(os.listdir(f"/proc/{parent_of(first)}/fd")) < 164
+
+
+def test_a_fork_server_never_becomes_two(start, stack, monkeypatch):
+    """Whatever fails while it forks."""
+    monkeypatch.setattr(forkserver, "_TRIES", 2)
+    monkeypatch.setattr(forkserver, "_CONNECT_S", 0.5)
+    server = start()
+    parent = parent_of(share(stack, server))
+    soft, hard = resource.prlimit(parent, resource.RLIMIT_NOFILE)
+    n_fds, n_shared = len(os.listdir(f"/proc/{parent}/fd")), 0
+
+    def check() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError
+
+    for n_more in range(9):
+        resource.prlimit(parent, resource.RLIMIT_NOFILE, (n_fds + n_more, hard))
+        until = time.monotonic() + 0.5
+        shared = server.share(10, f"u{n_more}", check)
+        if shared is not None:
+            shared.leave()
+            n_shared += 1
+    assert 0 < n_shared < 9
+    resource.prlimit(parent, resource.RLIMIT_NOFILE, (soft, hard))
+    assert parent_of(share(stack, server, "u")) == parent
+    assert {name.split()[0] for name in children_of(parent)} == {"child"}
+
+
+def test_children_of_several_roles_are_never_the_same(start, stack):
+    server = start()
+    assert not {share(stack, server, role=1).pid for _ in range(4)} & {share(stack, server, role=2).pid for _ in range(4)}
+
+
+def test_a_child_that_works_for_long_gets_no_more_seats_until_it_takes_those_that_it_has(start, stack):
+    server = start()
+    busy, other = share(stack, server), share(stack, server)
+    busy.send({"sleep": 4})
+    waits = share(stack, server)
+    assert waits.pid == busy.pid
+    waits.stop()  # as a session whose statement is cancelled
+    time.sleep(1.1)
+    assert {share(stack, server).pid for _ in range(3)} == {other.pid}
+    assert busy.receive()[0]["n"] == 1
+    wait_for(lambda: share(stack, server).pid == busy.pid, 10, "seats at the one that was busy")
+
+
+def test_a_crash_is_one_of_those_alone_whose_requests_have_begun(start, stack):
+    mistaken, waits, idle, *_ = several(stack, start())
+    mistaken.send({"sleep": 0.5, "status": 9})
+    wait_for(lambda: not mistaken.await_answer(0.2), 10, "its work")
+    waits.send({})
+    assert (died(mistaken).returncode, died(mistaken).is_harmless) == (9, False)
+    assert died(waits).is_harmless
+    with pytest.raises(ChildDied) as death:
+        idle.ask({})
+    assert death.value.is_harmless
+
+
+def test_who_joins_a_child_that_ends_after_its_idle_time_may_ask_another_one(start, stack):
+    server, n_ended = start(idle_s=0.02), 0
+    for number in range(100):
+        child = share(stack, server)  # the earlier ones have not left
+        time.sleep(0.0005 * (number % 80))
+        try:
+            assert ask(child)["n"] >= 1
+        except ChildDied as death:
+            assert death.is_harmless
+            n_ended += 1
+    assert 0 < n_ended < 100
+
+
+def test_a_child_whose_exit_status_is_unknown_has_done_no_harm(start, stack):
+    one, *_ = several(stack, start())
+    parent = parent_of(one)
+    one.send({"sleep": 0.5, "status": 0})
+    os.kill(parent, signal.SIGKILL)
+    death = died(one)
+    assert (death.returncode, death.is_harmless) == (-signal.SIGKILL, True)
+
+
+def test_who_stops_waiting_for_a_seat_leaves_nothing(start, stack):
+    server = start()
+    parent = parent_of(share(stack, server))
+    before, n_fds = fds(), len(os.listdir(f"/proc/{parent}/fd"))
+    waited = []
+
+    def cancel() -> None:
+        waited.append(1)
+        if len(waited) > 2:
+            raise KeyboardInterrupt
+
+    os.kill(parent, signal.SIGSTOP)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            server.share(10, "s", cancel)
+    finally:
+        os.kill(parent, signal.SIGCONT)
+    assert fds() == before
+    ask(share(stack, server))
+    wait_for(lambda: len(os.listdir(f"/proc/{parent}/fd")) <= n_fds + 3, 10, "the end of what was asked for")
+
+
+def test_who_has_no_descriptor_left_for_a_seat_leaves_nothing(start, stack, monkeypatch):
+    server = start()
+    share(stack, server)
+    before = fds()
+
+    def fail(fd: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(forkserver, "_TRIES", 3)
+    monkeypatch.setattr(forkserver.os, "dup", fail)
+    assert server.share(10, "s") is None and fds() == before
 
 
 def test_a_shared_child_outlives_the_fork_server_until_all_have_left(start, stack):
