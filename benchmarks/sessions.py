@@ -1,7 +1,7 @@
 """Many sessions that predict one row a statement: rows a second, the time of a row alone, and the memory of all.
 
-pgbench calls two registered models, one of a class and one of a number, by turns. It is measured when each session has
-used both models. Memory is the proportional set size (PSS) of all processes of the server, trainers and fork servers
+pgbench calls two registered models, one of a class and one of a number, by turns, with shared trainers and without. It
+is measured when each session has used both models. Memory is the proportional set size (PSS) of all processes of the server, trainers and fork servers
 too: a page that several processes share counts once. Run by `make bench`, or alone:
 
     make/python.sh benchmarks/sessions.py "$(make -s dsn)"
@@ -55,11 +55,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Load:
-    """What pgbench is to do: an entry of `_KINDS`, its number of clients, and whether they prepare the statements."""
+    """What pgbench is to do: an entry of `_KINDS`, its number of clients, whether they prepare the statements, and
+    whether they share trainers."""
 
     kind: str
     n_clients: int
     prepared: bool = False
+    shares: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,9 @@ class Measurement:
     n_bytes: int
 
     def __str__(self) -> str:
-        way = f"{self.load.kind}{', prepared' if self.load.prepared else ''}"
+        way = self.load.kind + (", prepared" if self.load.prepared else "") + ("" if self.load.shares else ", unshared")
         return (
-            f"{self.load.n_clients:3} sessions, {way:32} {self.rows_per_s:8,.0f} rows/s"
+            f"{self.load.n_clients:3} sessions, {way:42} {self.rows_per_s:8,.0f} rows/s"
             f"  {self.row_s * 1e3:7.2f} ms a row  {self.cpu_s * 1e3:6.2f} ms of processor"
             f"  {self.n_bytes / 1e6:7,.0f} MB more"
         )
@@ -125,12 +127,14 @@ def _loads(n_clients: Sequence[int]) -> Iterator[Load]:
     for n in n_clients:
         kinds = list(_KINDS) if n < MANY else list(_KINDS)[-1:]
         yield from (Load(kind, n) for kind in kinds)
-        yield Load(kinds[-1], n, prepared=True)
+        yield from (Load(kinds[-1], n, prepared=True, shares=shares) for shares in (True, False))
 
 
 def _ratios(measured: Sequence[Measurement]) -> Iterator[Ratio]:
     plain_s = {one.load.n_clients: one.cpu_s for one in measured if one.load.kind == list(_KINDS)[0]}
     for one in measured:
+        if not one.load.shares:
+            continue
         if one.load.n_clients == 1 and one.load.prepared:
             yield Ratio("sessions: a row alone, ms / 0.4 ms", one.row_s / MOST_ALONE_S, 1.0)
         if one.load.n_clients in plain_s and one.load.kind == list(_KINDS)[-1] and not one.load.prepared:
@@ -164,8 +168,9 @@ def _running(pgbench: Path, dsn: str, folder: Path, load: Load) -> Iterator[subp
         file = folder / f"{number}.sql"
         file.write_text(f"\\set id random(1, {N_ROWS})\nSELECT {expression} FROM {SCHEMA}.rows AS r WHERE id = :id;\n")
         command += ["-f", file]
+    environment = {**os.environ, "PGOPTIONS": f"-c madlib_mop.share_trainers={'on' if load.shares else 'off'}"}
     with open(folder / "messages", "w") as messages:
-        process = subprocess.Popen([*command, dsn], cwd=folder, stdout=messages, stderr=messages)
+        process = subprocess.Popen([*command, dsn], cwd=folder, env=environment, stdout=messages, stderr=messages)
     try:
         yield process
         if process.poll() is not None:
