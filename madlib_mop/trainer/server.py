@@ -28,12 +28,13 @@ from mop_backend.messages import (
     TrainRequest,
     to_json,
 )
+from mop_backend.pacing import MOST as MOST_ROWS
 from mop_backend.peer import end_with_peer
 
-from madlib_mop.errors import InvalidParameter, OutOfResources
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, TOO_LARGE, RequestFailure, blaming, failure_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of, not_shared
 from madlib_mop.trainer.process.seats import Seats
 from madlib_mop.trainer.requests import (
     Request,
@@ -86,9 +87,13 @@ def serve(read_fd: int, write_fd: int) -> None:
 
 def serve_seats(fd: int) -> None:
     """Answer the requests of several sessions that predict (`Seats`), until the idle time that ``start`` has set, or
-    until all have left. Single rows of one model that wait at the same time are predicted together."""
+    until all have left."""
     seats = Seats(fd)
-    session = TrainerService(seats.watch, is_shared=True)
+    serve_sessions(seats, TrainerService(seats.watch, is_shared=True))
+
+
+def serve_sessions(seats: Seats, session: "TrainerService") -> None:
+    """Answer requests; single rows of one model that wait at the same time are predicted together."""
 
     def send(seat: int, answer: Header | None, out: Sequence[Blob]) -> None:
         if answer is None:
@@ -96,15 +101,16 @@ def serve_seats(fd: int) -> None:
         try:
             session.limits.check_blobs([memoryview(blob).nbytes for blob in out])  # defence: size-of-shared-answers
         except TooLarge:
-            failure = OutOfResources("the answer is too large for a trainer that sessions share")
-            answer, out = RequestFailure(TOO_LARGE, failure).as_answer(), ()
+            answer, out = not_shared("send as large answers").as_answer(), ()
         if answer.get("kind") == MEMORY:
             answer["ending"] = session.recover()
         seats.send(seat, answer, out)
 
     def alone(seat: int, request: Frame) -> None:
         seats.serves([seat])
-        send(seat, *_handle(session, *request))
+        answer = _handle(session, *request)
+        seats.serves([])  # before its seat may be closed
+        send(seat, *answer)
 
     while not session.stopped and (ready := seats.ready(session.idle_s)) is not None:
         rows: dict[str, dict[int, Frame]] = {}
@@ -121,12 +127,12 @@ def serve_seats(fd: int) -> None:
         for requests_of in rows.values():
             seats.serves(list(requests_of))
             answers = session.predict_together(list(requests_of.values())) if len(requests_of) > 1 else None
+            seats.serves([])
             for number, (seat, request) in enumerate(requests_of.items()):
                 if answers is None:
                     alone(seat, request)
                 else:
                     send(seat, *answers[number])
-        seats.serves([])
 
 
 def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
@@ -251,10 +257,8 @@ class TrainerService:
         )
         if self.is_shared:
             self.limits = of_sharers(self._memory_limit)
-            self._visitor.predictors.max_models = _MODELS_OF_MANY
-            if self._memory_limit is not None:
-                half = (self._memory_limit - self._idle_bytes) // 2
-                self._visitor.predictors.max_bytes = min(self._visitor.predictors.max_bytes, half)
+            half = None if self._memory_limit is None else (self._memory_limit - self._idle_bytes) // 2
+            self._visitor.predictors.limit(_MODELS_OF_MANY, half)
         self.started = True
         self._start = header, {
             "pid": os.getpid(),
@@ -296,8 +300,11 @@ class TrainerService:
     def recover(self) -> bool:
         """Clean up after a failed request; return whether too much memory was lost to continue; then the process ends.
 
-        A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model.
+        A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model. A
+        shared trainer drops all its models, because the bytes of so many graphs are unknown; sessions load them again.
         """
+        if self.is_shared and self.started:
+            self._visitor.predictors.clear()
         lifetime.release_memory()
         if self._memory_limit is not None:
             held = self._shards.n_bytes + self._visitor.features.n_bytes + self._visitor.models.n_bytes
@@ -417,6 +424,9 @@ class TrainerService:
         if not (len(shapes) == len(dtypes) == len(blobs)) or not set(dtypes) <= _NUMBERS:
             raise malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
+        # the first size is the number of rows, or that of a long row
+        if self.is_shared and columns and columns[0].shape[:1] > (MOST_ROWS,):
+            self._check_rows(self._visitor.predictors.get(key_of(header)).n_rows(columns))
         single, values, widths = self._visitor.predict_values(columns, key_of(header))
         return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
 
@@ -427,11 +437,16 @@ class TrainerService:
             raise malformed(f"predict_row has {len(blobs)} blobs, expected 1")
         (data,) = blobs
         lengths = header.get("lengths")
+        self._check_rows(1 if lengths is None else len(lengths))
         values, widths, predicted = self._visitor.predict_rows(
             data, lengths or [len(data)], header["fields"], str(header["encoding"]), key_of(header), lengths is not None
         )
         answer = {"single": lengths is None, "shape": values.shape, "widths": widths}
         return (answer if lengths is None else {**answer, "predicted": predicted}), [values.data]
+
+    def _check_rows(self, n_rows: int) -> None:
+        if self.is_shared and n_rows > MOST_ROWS:  # defence: rows-of-shared-requests
+            raise not_shared(f"predict more than {MOST_ROWS:,} rows at once")
 
     def form_of_row(self, header: Header, blobs: list[Blob]) -> str | None:
         """Return what requests for single records must have in common to be predicted together; None for others."""
@@ -467,6 +482,8 @@ class TrainerService:
         error of each column, then the mean prediction of the background and the prediction."""
         from madlib_mop.trainer.explaining import explain_row
 
+        if self.is_shared:
+            raise not_shared("explain predictions")
         if not blobs:
             raise malformed("explain_row has no blobs")
         data, *encoded = blobs

@@ -6,9 +6,9 @@ there is, and hands the numbers to the trainer. Only for a model that was not us
 started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The session leaves the
 trainer at its end, and when a call is cancelled. The trainer ends when all have left it, or after an idle time.
 
-A session has a trainer of its own after it has predicted as several roles, in functions with SECURITY DEFINER or after
-SET ROLE, after models of other sessions have taken the place of its model, and after a request for which a shared
-trainer has too little memory.
+A session has a trainer of its own, until that ends after its idle time, if it predicts as several roles, in functions
+with SECURITY DEFINER or after SET ROLE; if models of other sessions take the place of its model again and again; after
+a request that takes much memory or time; and if its requests end shared trainers.
 
 A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
 
@@ -38,6 +38,7 @@ from mop_backend.frames import Blob, Frame, Header, TooLarge, encoded, of_sharer
 from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, join_trainer, start_trainer, use_of
+from mop_backend.refusals import INPUT, MEMORY, NOT_LOADED, NOT_SHARED
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
 from mop_backend.sql_errors import ErrorFields, sqlstate_of
@@ -45,7 +46,11 @@ from mop_backend.sql_errors import ErrorFields, sqlstate_of
 _FUNCTION = "predict"
 _MAX_MODELS = 100
 #: Errors that a trainer of the session's own would not have.
-_KINDS_OF_SHARED = frozenset({"not loaded", "too large", "memory"})
+_KINDS_OF_SHARED = frozenset({NOT_LOADED, NOT_SHARED, MEMORY})
+#: Trainers, one after the other, that may end through no fault of a request before it gets an own one.
+_MOST_ENDED = 5
+#: Shared trainers that may end while they work for a session, before it gets an own one.
+_MOST_CRASHES = 2
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Result = TypeVar("_Result")
 #: Makes a request of the key by which the trainer knows the model.
@@ -236,7 +241,11 @@ def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
 
 
 class _NeedsOwn(Exception):
-    """A shared trainer does not have the model any more, or has too little memory for a request."""
+    """A shared trainer does not do what is requested: a trainer of the session's own does."""
+
+
+class _GaveWay(_NeedsOwn):
+    """Models of other sessions have taken the place of the model in a shared trainer."""
 
 
 class PredictSession:
@@ -253,6 +262,8 @@ class PredictSession:
         self._shares = True  # a trainer with other sessions of the role
         self._limits = of_sharers(None)
         self._loaded: frozenset[str] = frozenset()
+        self._has_reloaded = False  # a model into this shared trainer, where it had given way
+        self._n_crashes = 0  # of shared trainers that worked for this session
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
 
@@ -319,7 +330,7 @@ class PredictSession:
         return moment
 
     def _share_nothing(self) -> None:
-        """Have a trainer of this session's own from now on."""
+        """Have a trainer of this session's own from now on, until it ends after its idle time."""
         self._shares = False
         if self._child is not None and self._child.is_shared:
             self._forget_trainer()
@@ -366,24 +377,24 @@ class PredictSession:
         try:
             answer, (values,) = self._ask(request(model.key), blobs)
         except ChildDied as death:
-            if death.returncode != 0:
+            if not death.is_harmless:
                 raise
             self._forget_trainer()  # it had exited after its idle time
             raise _plan_is_over() from None
         return answer, values
 
     def _values_again(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        """Ask the trainer, or another one if it has ended without an error."""
-        for n_ended in (1, 2):
+        """Ask the trainer, or another one if that has ended through no known fault of this request."""
+        for _ in range(_MOST_ENDED):
             try:
                 return self._values(model, request, blobs)
             except ChildDied as death:
-                if death.returncode != 0:
+                if not death.is_harmless:
                     raise
-                # after its idle time; or while it worked for sessions that had left, and so could the next one
+                if self._child is not None and not self._child.is_shared:  # it had exited after its idle time
+                    self._shares, self._n_crashes = True, 0
                 self._forget_trainer()
-                if n_ended == 2:
-                    self._share_nothing()
+        self._share_nothing()
         return self._values(model, request, blobs)
 
     def _values(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
@@ -394,11 +405,18 @@ class PredictSession:
             return self._values_there(model, request, blobs)
 
     def _values_there(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        if self._child is None or model.key not in self._loaded:
-            self._load(model)
-        assert model.key is not None, "_load sets it"
-        answer, (values,) = self._ask(request(model.key), blobs)
-        return answer, values
+        while True:
+            if self._child is None or model.key not in self._loaded:
+                self._load(model)
+            assert model.key is not None, "_load sets it"
+            try:
+                answer, (values,) = self._ask(request(model.key), blobs)
+            except _GaveWay:
+                if self._has_reloaded:
+                    raise
+                self._has_reloaded, self._loaded = True, frozenset()
+            else:
+                return answer, values
 
     def header_of_arrays(self, key: str, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
         """Return the header of a request as bytes; it is the same for row after row."""
@@ -487,7 +505,7 @@ class PredictSession:
 
     def _load(self, model: FoundModel) -> None:
         if self._child is None:
-            self._start(model.found["start"])
+            self._start(model.found["start"], model.found["shares"])
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:
@@ -508,12 +526,12 @@ class PredictSession:
             answer, _ = self._ask({**request, "key": model.key}, [weights])
             self._loaded = frozenset(answer["loaded"])
 
-    def _start(self, start: Header) -> None:
+    def _start(self, start: Header, may_share: bool) -> None:
         """Join the trainers of this role, or start one."""
         backend = backend_of(start)
         # those of the call, because code in a view of the model may have changed current_user
         role, login = self._caller or (None, None)
-        if self._shares and role is not None and login is not None:
+        if may_share and self._shares and role is not None and login is not None:
             use = use_of(
                 role,
                 start,
@@ -542,7 +560,9 @@ class PredictSession:
                 raise _NeedsOwn from None
         try:
             answer, out = self._child.ask(header, blobs)
-        except ChildDied:
+        except ChildDied as death:
+            self._n_crashes += is_shared and not death.is_harmless
+            self._shares &= self._n_crashes < _MOST_CRASHES
             raise
         # cancelled: the trainer is still computing, and its answer would be read as that of the next request
         except BaseException:
@@ -551,11 +571,12 @@ class PredictSession:
         if "error" in answer:
             if answer.get("ending"):
                 self._forget_trainer()
-            if is_shared and answer.get("kind") in _KINDS_OF_SHARED:
-                raise _NeedsOwn
+            kind = answer.get("kind")
+            if is_shared and kind in _KINDS_OF_SHARED:
+                raise _GaveWay if kind == NOT_LOADED else _NeedsOwn
             error = answer["error"]
             # hints of other errors are for training
-            hint = error.get("hint") if answer.get("kind") == "input" else None
+            hint = error.get("hint") if kind == INPUT else None
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 
@@ -567,7 +588,7 @@ class PredictSession:
         if self._child is not None:
             self._child.stop()
             self._child = None
-        self._loaded = frozenset()
+        self._loaded, self._has_reloaded = frozenset(), False
 
 
 def _planned_model(text: str) -> FoundModel:

@@ -137,6 +137,10 @@ class Predictor:
             self._one_row[shapes] = self._function(DataSpec.of(tuple(xs)))
         return Values.of(single, outputs)
 
+    def n_rows(self, columns: Sequence[np.ndarray]) -> int:
+        """Return how many rows `values` takes these columns for; it raises the same errors for their shapes."""
+        return 1 if self._is_single(tuple(column.shape for column in columns)) else len(columns[0])
+
     def _is_single(self, shapes: "Shapes") -> bool:
         """Return whether columns of these shapes are one row; refuse those that are not many rows either."""
         if len(shapes) != len(self._input_shapes):
@@ -197,15 +201,20 @@ class Values(NamedTuple):
 class Predictors:
     """Loaded models by key; the least recently used ones are dropped beyond a number and a sum of bytes."""
 
-    def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
-        self.max_models = max_models
-        self.max_bytes = max_bytes
+    def __init__(self) -> None:
+        self._max_models, self._max_bytes = 8, 1 << 30
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the variables of all loaded models."""
         return sum(predictor.n_bytes for predictor in self._loaded.values())
+
+    def limit(self, max_models: int, max_bytes: int | None) -> None:
+        """Set the number, and lower the sum of bytes if one is given."""
+        self._max_models = max_models
+        if max_bytes is not None:
+            self._max_bytes = min(self._max_bytes, max_bytes)
 
     def keys(self) -> list[str]:
         """Return the loaded models."""
@@ -220,13 +229,17 @@ class Predictors:
         self._loaded[key] = predictor
         self._loaded.move_to_end(key)
         while len(self._loaded) > 1 and (
-            len(self._loaded) > self.max_models or self.n_bytes > self.max_bytes
+            len(self._loaded) > self._max_models or self.n_bytes > self._max_bytes
         ):
             self._loaded.popitem(last=False)
 
     def drop(self, key: str) -> None:
         """Drop a model, if it is cached."""
         self._loaded.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all models."""
+        self._loaded.clear()
 
     def get(self, key: str) -> Predictor:
         """Return a model. Raises RequestFailure (not loaded)."""

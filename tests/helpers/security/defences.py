@@ -154,11 +154,8 @@ DEFENCES = (
     ),
     Defence(
         "trainers-of-one-role",
-        "a trainer that waits, or that sessions share, serves only one role",
-        (
-            "tests/security/test_idle_trainers.py::test_another_role_gets_trainers_of_its_own",
-            "tests/integration/test_shared_trainers.py::test_another_role_gets_trainers_of_its_own",
-        ),
+        "a trainer that waits serves only the role whose run has used it",
+        ("tests/security/test_idle_trainers.py::test_another_role_gets_trainers_of_its_own",),
     ),
     Defence(
         "trainers-of-one-call",

@@ -16,6 +16,7 @@ _SWAPPED = "tests/security/test_swapped_schemas.py::"
 _PREDICTING = "tests/security/test_predicting_sessions.py::"
 _PATH = "tests/security/test_hostile_path.py::"
 _SEATS = "tests/unit/trainer/test_seats.py::"
+_TOGETHER = "tests/unit/trainer/test_together.py::"
 _FORKSERVER = "tests/unit/trainer/test_forkserver.py::"
 
 DEFENCES_OF_RIGHTS = (
@@ -101,13 +102,18 @@ DEFENCES_OF_RIGHTS = (
         (_SEATS + "test_the_shared_children_of_a_role_leave_descriptors_for_those_of_others",),
     ),
     Defence(
-        "descriptors-of-shared-trainers",
-        "a fork server shares no more trainers than it has descriptors for",
-        (_SEATS + "test_a_fork_server_without_descriptors_refuses_and_goes_on",),
+        "roles-at-a-fork-server",
+        "a fork server gives no process of one role a child of another one, whatever use they name",
+        (_SEATS + "test_children_of_several_roles_are_never_the_same",),
+    ),
+    Defence(
+        "rows-of-shared-requests",
+        "no session has a shared trainer predict many rows at once, while the others wait",
+        (_TOGETHER + "test_a_shared_trainer_predicts_no_more_rows_at_once_than_are_read_ahead",),
     ),
     Defence(
         "descriptors-of-a-fork-server",
-        "a fork server forks no more processes than it has descriptors for",
+        "a fork server forks and shares no more processes than it has descriptors for",
         (_SEATS + "test_a_fork_server_without_descriptors_refuses_and_goes_on",),
     ),
     Defence(

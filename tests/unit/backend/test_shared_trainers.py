@@ -18,7 +18,7 @@ from mop_backend import __version__, predict, rights
 from mop_backend.forkserver import TooMany
 from mop_backend.predict_model import FoundModel
 from mop_backend.process import ChildDied
-log, uses, answers = [], [], []
+log, uses, answers, loads = [], [], [], []
 class Trainer:
     alive = True
     def __init__(self, is_shared):
@@ -27,6 +27,7 @@ class Trainer:
     def ask(self, header, blobs=()):
         request = json.loads(header) if isinstance(header, bytes) else header
         if request["op"] == "predict_load":
+            loads.append(self.is_shared)
             return {{"ok": True, "loaded": [request["key"]]}}, []
         if request["op"] == "start":
             return {{"ok": True}}, []
@@ -49,7 +50,8 @@ class Model(FoundModel):
 def error(kind):
     return {{"error": {{"message": kind, "sqlstate": "53000"}}, "kind": kind, "ending": False}}
 session = predict.session(__version__)
-model = Model({{"start": {{"memory_limit_bytes": 8 << 20}}, "model": {{}}, "normalizing_const": 1}}, "table 1")
+start = {{"memory_limit_bytes": 8 << 20}}
+model = Model({{"start": start, "shares": True, "model": {{}}, "normalizing_const": 1}}, "table 1")
 callers = [(10, 10)]
 def find(name, moment):
     session._moment(rights.Moment("a", "a", 0.0, None, callers[0]))
@@ -94,9 +96,16 @@ def test_weights_that_are_too_large_for_a_shared_trainer_are_sent_to_none():
 
 
 def test_what_a_shared_trainer_cannot_do_one_of_the_sessions_own_does():
-    for kind in ("memory", "too large", "not loaded"):
+    for kind in ("memory", "not shared"):
         result, log, _ = run(f"answers.append(error({kind!r})); result = use()")
         assert (result, log) == ("values", ["joins", SHARED, "leaves", "starts", OWN])
+
+
+def test_a_model_that_has_given_way_to_those_of_others_is_loaded_there_again_once():
+    again = "answers.append(error('not loaded')); result.append(use())"
+    result, log, _ = run(f"result = [use()]; {again}; result.append(loads[:]); {again}; result.append(loads)")
+    assert result == ["values", "values", [True, True], "values", [True, True, False]]
+    assert log == ["joins", *4 * [SHARED], "leaves", "starts", OWN]
 
 
 def test_an_error_of_the_sessions_own_trainer_is_the_calls():
@@ -105,15 +114,35 @@ def test_an_error_of_the_sessions_own_trainer_is_the_calls():
     assert log == ["joins", SHARED, "leaves", "starts", OWN]
 
 
-def test_a_trainer_that_ends_twice_for_others_is_shared_no_more():
-    result, log, _ = run("answers.extend([ChildDied(0, ''), ChildDied(0, '')]); result = use()")
-    assert (result, log) == ("values", ["joins", SHARED, "leaves", "joins", SHARED, "leaves", "starts", OWN])
+def test_a_session_asks_again_where_others_have_ended_its_trainer_and_then_one_of_its_own():
+    result, log, _ = run("answers.extend(4 * [ChildDied(-9, '', True)]); result = use()")
+    assert (result, log) == ("values", [*4 * ["joins", SHARED, "leaves"], "joins", SHARED])
+    result, log, _ = run("answers.extend(3 * [ChildDied(-9, '', True)] + 2 * [ChildDied(0, '')]); result = use()")
+    assert (result, log) == ("values", [*5 * ["joins", SHARED, "leaves"], "starts", OWN])
 
 
-def test_a_crash_is_one_error_and_the_next_call_joins_again():
-    result, log, _ = run("answers.append(ChildDied(-9, '')); result = [use(), use()]")
-    assert (result[0]["sqlstate"], result[0]["detail"], result[1]) == ("53000", None, "values")
-    assert log == ["joins", SHARED, "leaves", "joins", SHARED]
+def test_a_crash_is_one_error_and_the_next_call_joins_again_but_not_after_another_one():
+    result, log, _ = run("answers.extend(2 * [ChildDied(-9, '')]); result = [use(), use(), use()]")
+    assert [(one["sqlstate"], one["detail"]) for one in result[:2]] == 2 * [("53000", None)]
+    assert (result[2], log) == ("values", [*2 * ["joins", SHARED, "leaves"], "starts", OWN])
+
+
+def test_a_session_shares_again_when_its_own_trainer_has_ended_after_its_idle_time():
+    code = "answers.append(error('memory')); result = [use()]; answers.append(ChildDied(0, '')); result += [use()]"
+    result, log, _ = run(code)
+    assert result == 2 * ["values"]
+    assert log == ["joins", SHARED, "leaves", "starts", OWN, OWN, "ends", "joins", SHARED]
+
+
+def test_a_session_whose_own_trainer_has_crashed_shares_none():
+    code = "answers.append(error('memory')); result = [use()]; answers.append(ChildDied(-9, '')); result += [use(), use()]"
+    result, log, _ = run(code)
+    assert (result[0], result[1]["sqlstate"], result[2]) == ("values", "53000", "values")
+    assert log == ["joins", SHARED, "leaves", "starts", OWN, OWN, "ends", "starts", OWN]
+
+
+def test_a_setting_prevents_that_a_session_shares_a_trainer():
+    assert run("model.found['shares'] = False; result = [use(), use()]")[:2] == [2 * ["values"], ["starts", OWN, OWN]]
 
 
 def test_a_session_whose_role_or_login_changes_has_a_trainer_of_its_own():

@@ -539,29 +539,40 @@ MIB = 1 << 20
 
 @pytest.fixture
 def wide(server):
-    """Two clients of one trainer with little memory, in which a model has a thousand outputs for each number."""
+    """Two clients of one trainer with little memory, in which a model has thousands of outputs for each number."""
     more = {"memory_limit_bytes": 1536 * MIB, "idle_s": 60}
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(sharing(server, "wide", **more)) for _ in range(5)]
         one, other, *_ = [child for child in children if child.pid == children[0].pid]
-        model = {**CASES[0].request(), "arch": architecture_of(_wide)}
-        load = {"op": "predict_load", "model": model, "normalizing_const": 1.0, "has_weights": True, "key": "k"}
-        assert one.ask(load, [np.ones(2000, np.float32).tobytes()])[0].get("ok")
+        assert load(one, "k", _wide).get("ok")
         yield one, other
 
 
+WIDTH = 15_000
+
+
 def _wide():
-    return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1000)])
+    return keras.Sequential([keras.Input((1,)), keras.layers.Dense(WIDTH)])
 
 
-def predicting(n_rows: int) -> tuple[dict, list[bytes]]:
-    header = {"op": "predict_values", "key": "k", "dtypes": ["f4"], "shapes": [[n_rows, 1]]}
+def _wider():
+    return keras.Sequential([keras.Input((1,)), keras.layers.Dense(20 * WIDTH)])
+
+
+def load(child: Child, key: str, build) -> dict:
+    model = {**CASES[0].request(), "arch": architecture_of(build)}
+    header = {"op": "predict_load", "model": model, "normalizing_const": 1.0, "has_weights": True, "key": key}
+    return child.ask(header, [np.ones(2 * build().output_shape[1], np.float32).tobytes()])[0]
+
+
+def predicting(n_rows: int, key: str = "k") -> tuple[dict, list[bytes]]:
+    header = {"op": "predict_values", "key": key, "dtypes": ["f4"], "shapes": [[n_rows, 1]]}
     return header, [np.zeros(n_rows, np.float32).tobytes()]
 
 
 def test_an_answer_that_a_client_does_not_read_delays_the_others_for_a_moment(wide):
     one, other = wide
-    one.send(*predicting(5000))  # 20 MB of answer
+    one.send(*predicting(400))  # 24 MB of answer
     one.await_answer(10)
     other.send(*predicting(1))
     assert other.await_answer(10) and other.receive()[0]["ok"]
@@ -572,17 +583,19 @@ def test_an_answer_that_a_client_does_not_read_delays_the_others_for_a_moment(wi
 
 def test_an_answer_that_is_too_large_for_a_shared_trainer_is_an_error_of_its_client_alone(wide):
     one, other = wide
-    answer, blobs = one.ask(*predicting(60_000))  # 240 MB; the limit is 192
-    assert (answer["kind"], answer["error"]["sqlstate"], blobs) == ("too large", "53000", [])
+    answer, blobs = one.ask(*predicting(4000))  # 240 MB; the limit is 192
+    assert (answer["kind"], answer["error"]["sqlstate"], blobs) == ("not shared", "53000", [])
     assert one.ask(*predicting(1))[0]["ok"] and other.ask(*predicting(1))[0]["ok"]
 
 
 def test_a_request_that_runs_out_of_memory_is_an_error_of_its_client_alone(wide):
     one, other = wide
-    answer, _ = one.ask(*predicting(1_000_000))  # 4 GB
+    assert load(one, "wider", _wider).get("ok")
+    answer, _ = one.ask(*predicting(4000, "wider"))  # 5 GB
     assert answer["kind"] == "memory"
     if not answer["ending"]:
-        assert other.ask(*predicting(1))[0]["ok"]
+        assert other.ask(*predicting(1))[0]["kind"] == "not loaded"
+        assert load(other, "k", _wide).get("ok") and other.ask(*predicting(1))[0]["ok"]
 
 
 def test_a_request_that_is_too_large_for_a_shared_trainer_is_not_read(wide):
@@ -594,18 +607,20 @@ def test_a_request_that_is_too_large_for_a_shared_trainer_is_not_read(wide):
     assert other.ask(*predicting(1))[0]["ok"]
 
 
-def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch):
+@pytest.mark.parametrize("run", [trainers._run, trainers._serve_seats])
+def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch, run):
     """A fork has the generators of its parent, which has loaded NumPy's."""
     drawn = []
     draw = lambda _: drawn.append((random.random(), np.random.random()))  # noqa: E731 -- in place of a trainer's service
     monkeypatch.setattr("madlib_mop.trainer.__main__.serve", draw)
-    monkeypatch.setattr(trainers.lifetime, "set_up_forked", lambda: None)
+    monkeypatch.setattr("madlib_mop.trainer.server.serve_seats", draw)
+    monkeypatch.setattr(trainers.lifetime, "set_up_forked", lambda: ())
     states = random.getstate(), np.random.get_state()
     try:
         for _ in range(2):
             random.setstate(states[0])
             np.random.set_state(states[1])
-            assert trainers._run() == 0
+            assert run() == 0
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
