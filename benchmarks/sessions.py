@@ -1,8 +1,8 @@
 """Many sessions that predict one row a statement: rows a second, the time of a row alone, and the memory of all.
 
 pgbench calls two registered models, one of a class and one of a number, by turns, with shared trainers and without. It
-is measured when each session has used both models. Memory is the proportional set size (PSS) of all processes of the server, trainers and fork servers
-too: a page that several processes share counts once. Run by `make bench`, or alone:
+is measured when each session has used both models. Memory is the proportional set size (PSS) of all processes of the
+server, trainers and fork servers too: a page that several processes share counts once. Run by `make bench`, or alone:
 
     make/python.sh benchmarks/sessions.py "$(make -s dsn)"
 

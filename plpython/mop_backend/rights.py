@@ -33,13 +33,18 @@ LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
 WHERE c.rolname = current_user AND s.rolname = session_user
 """
 # On a standby, the text of a snapshot does not have the transactions that run, so two snapshots can have the same text.
+# Rights are those of now, also where a transaction keeps its snapshot: there, the statement belongs to the text.
 _NOW = """
 SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
        pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid::pg_catalog.int8 AS role_oid,
        pg_catalog.to_regrole(pg_catalog.quote_ident(session_user))::pg_catalog.oid::pg_catalog.int8 AS login_oid,
        pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) AS statement,
        CASE WHEN NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.txid_current_if_assigned() IS NULL
-            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
+            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text || CASE
+                WHEN pg_catalog.current_setting('transaction_isolation')
+                    <> 'read committed'  -- defence: kept-snapshots = = 'none'
+                THEN ' ' || pg_catalog.statement_timestamp()::pg_catalog.text ELSE '' END
+       END AS snapshot
 """
 
 _now_plan: object = None
@@ -76,6 +81,11 @@ class Moment(NamedTuple):
     statement: float
     snapshot: str | None
     oids: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """What a query of tables and catalogs depends on, if there is a snapshot."""
+        return self.role, self.login, self.oids, self.snapshot
 
 
 class MixedRoles(Exception):

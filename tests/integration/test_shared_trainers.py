@@ -120,15 +120,23 @@ def test_sessions_of_another_login_share_no_trainer_after_set_role(shared):
     shared.rows("REVOKE other FROM sharer")
 
 
-def test_a_right_that_is_revoked_ends_predictions_though_the_trainer_has_the_model(shared):
+@pytest.mark.parametrize("begin", ["", "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"])
+def test_a_right_that_is_revoked_ends_predictions_though_the_trainer_has_the_model(shared, begin):
     with ExitStack() as stack:
         users = sessions(stack, shared, "sharer", 3)
+        if begin:
+            for user in users:
+                user.rows(begin)
         expected = [user.rows(ROWS, 1) for user in users]
+        assert expected == [user.rows(ROWS, 1) for user in users]
         shared.rows("REVOKE SELECT ON churn FROM sharer")
         try:
             assert {user.refused(user.rows, ROWS, 1).sqlstate for user in users} == {"42501"}
         finally:
             shared.rows("GRANT SELECT ON churn TO sharer")
+        if begin:
+            for user in users:
+                user.rows("ROLLBACK")
         assert [user.rows(ROWS, 1) for user in users] == expected
 
 

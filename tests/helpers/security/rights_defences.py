@@ -51,6 +51,14 @@ DEFENCES_OF_RIGHTS = (
         (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
     ),
     Defence(
+        "kept-snapshots",
+        "a right that is revoked ends predictions, also in a transaction that keeps its snapshot",
+        (
+            "tests/integration/test_shared_trainers.py"
+            "::test_a_right_that_is_revoked_ends_predictions_though_the_trainer_has_the_model",
+        ),
+    ),
+    Defence(
         "roles-of-shared-trainers",
         "a session that predicts as another role leaves the trainer that sessions of its role share",
         (
