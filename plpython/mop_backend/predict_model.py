@@ -159,8 +159,8 @@ class TableModel(FoundModel):
     def is_known_at(self, moment: Moment) -> bool:
         """Return whether `current_version` would return the version again, without a query of the model's tables.
 
-        With the same snapshot, it returns the same if the model's tables are ordinary ones. A view or a row policy could
-        depend on something else, such as a setting.
+        With the same snapshot, it returns the same if the model's tables are ordinary ones. A view or a row policy
+        could depend on something else, such as a setting.
         """
         if moment.snapshot is None or moment.seen != self._found_at:
             return False

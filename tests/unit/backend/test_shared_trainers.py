@@ -135,8 +135,8 @@ def test_a_session_shares_again_when_its_own_trainer_has_ended_after_its_idle_ti
 
 
 def test_a_session_whose_own_trainer_has_crashed_shares_none():
-    code = "answers.append(error('memory')); result = [use()]; answers.append(ChildDied(-9, '')); result += [use(), use()]"
-    result, log, _ = run(code)
+    code = "answers.append(error('memory')); result = [use()]; answers.append(ChildDied(-9, '')); result += "
+    result, log, _ = run(code + "[use(), use()]")
     assert (result[0], result[1]["sqlstate"], result[2]) == ("values", "53000", "values")
     assert log == ["joins", SHARED, "leaves", "starts", OWN, OWN, "ends", "starts", OWN]
 
