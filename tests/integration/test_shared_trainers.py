@@ -180,7 +180,10 @@ def test_a_session_that_asks_for_much_has_a_trainer_of_its_own(shared):
         users = sessions(stack, shared, "sharer", 3)
         expected = [user.rows(ROWS, 1) for user in users]
         before = trainers(shared)
-        explained = "SELECT count(*) FROM customers AS c, madlib_mop.explain_prediction('churn', 1, c) WHERE id = 1"
+        explained = (
+            "SELECT count(*) FROM customers AS c, madlib_mop.explain_prediction('churn', 1, c, background => 'customers',"
+            " n_background => 3, n_permutations => 1) WHERE id = 1"
+        )
         assert users[2].value(explained) > 0
         assert [user.rows(ROWS, 1) for user in users] == expected
         assert len(set(trainers_of(users[2])) - before) == 1 and trainers(shared) == before
