@@ -125,9 +125,11 @@ def serve_sessions(seats: Seats, session: "TrainerService") -> None:
             if session.stopped:
                 return
         for requests_of in rows.values():
-            seats.serves(list(requests_of))
-            answers = session.predict_together(list(requests_of.values())) if len(requests_of) > 1 else None
-            seats.serves([])
+            answers = None
+            if len(requests_of) > 1:
+                seats.serves(list(requests_of))
+                answers = session.predict_together(list(requests_of.values()))
+                seats.serves([])
             for number, (seat, request) in enumerate(requests_of.items()):
                 if answers is None:
                     alone(seat, request)

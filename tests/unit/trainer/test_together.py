@@ -31,7 +31,8 @@ def preprocessor():
     """Three columns, a class and a number."""
     random = np.random.default_rng(5)
     raw = [numbers(list(random.normal(size=60))) for _ in range(2)]
-    columns = [(spec("x", impute="error"), raw[0]), (spec("z"), raw[1]), (spec("a", "category"), texts(60 * ["é"]))]
+    columns = [(spec("x", impute="error"), raw[0]), (spec("z"), raw[1])]
+    columns += [(spec("a", "category", encode="one_hot"), texts(60 * ["é"]))]
     targets = [(target("y"), texts(["red", "green", "blue"] * 20)), (target("n", "number"), raw[0])]
     return fitted([*columns, *targets])
 
