@@ -181,7 +181,7 @@ def test_a_session_that_asks_for_much_has_a_trainer_of_its_own(shared):
         expected = [user.rows(ROWS, 1) for user in users]
         before = trainers(shared)
         explained = (
-            "SELECT count(*) FROM customers AS c, madlib_mop.explain_prediction('churn', 1, c,"
+            "SELECT count(*) FROM customers AS c, madlib_mop.explain_prediction('churn', c, 1,"
             " background => 'customers', n_background => 3, n_permutations => 1) WHERE id = 1"
         )
         assert users[2].value(explained) > 0
