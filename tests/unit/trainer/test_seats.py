@@ -262,7 +262,10 @@ def test_a_fork_server_never_becomes_two(start, stack, monkeypatch):
         until = time.monotonic() + 0.5
         shared = server.share(10, f"u{n_more}", check)
         if shared is not None:
-            shared.leave()
+            child = Child("no_such_module", shared=shared)
+            stack.callback(child.stop)
+            assert answer_within(5, child)["n"] == 1
+            child.stop()
             n_shared += 1
     assert 0 < n_shared < 9
     resource.prlimit(parent, resource.RLIMIT_NOFILE, (soft, hard))
@@ -276,10 +279,11 @@ def test_children_of_several_roles_are_never_the_same(start, stack):
     assert len(first) == len(second) == 2 and not first & second
 
 
-def test_a_child_that_works_for_long_gets_no_more_seats_until_it_takes_those_that_it_has(start, stack):
+def test_a_child_that_works_for_long_gets_no_more_seats_until_it_takes_those_that_it_has(start, stack, tmp_path):
     server = start()
     busy, other = share(stack, server), share(stack, server)
-    busy.send({"sleep": 4})
+    busy.send({"sleep": 4, "file": f"{tmp_path}/works"})
+    wait_for((tmp_path / "works").exists, 10, "its work")
     waits = share(stack, server)
     assert waits.pid == busy.pid
     waits.stop()  # as a session whose statement is cancelled
