@@ -112,18 +112,7 @@ def serve_sessions(seats: Seats, session: "TrainerService") -> None:
         seats.serves([])  # before its seat may be closed
         send(seat, *answer)
 
-    while not session.stopped and (ready := seats.ready(session.idle_s)) is not None:
-        rows: dict[str, dict[int, Frame]] = {}
-        for seat in ready:
-            request = seats.receive(seat, session.limits)
-            form = None if request is None or len(ready) == 1 else session.form_of_row(*request)
-            if request is not None and form is not None:
-                rows.setdefault(form, {})[seat] = request
-            elif request is not None:
-                alone(seat, request)  # at once: the blobs may be large
-            del request
-            if session.stopped:
-                return
+    def together(rows: dict[str, dict[int, Frame]]) -> None:
         for requests_of in rows.values():
             answers = None
             if len(requests_of) > 1:
@@ -135,6 +124,22 @@ def serve_sessions(seats: Seats, session: "TrainerService") -> None:
                     alone(seat, request)
                 else:
                     send(seat, *answers[number])
+        rows.clear()
+
+    while not session.stopped and (ready := seats.ready(session.idle_s)) is not None:
+        rows: dict[str, dict[int, Frame]] = {}
+        for seat in ready:
+            request = seats.receive(seat, session.limits)
+            form = None if request is None or len(ready) == 1 else session.form_of_row(*request)
+            if request is not None and form is not None:
+                rows.setdefault(form, {})[seat] = request
+            elif request is not None:
+                together(rows)  # before a request that may end this process, or take long
+                alone(seat, request)  # at once: the blobs may be large
+            del request
+            if session.stopped:
+                return
+        together(rows)
 
 
 def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:

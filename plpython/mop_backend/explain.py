@@ -87,6 +87,7 @@ def explain(
                 "n_orders": options.n_permutations,
                 "seed": options.seed,
             }
+            session.share_nothing()  # a shared trainer would refuse it
             answer, found = values(lambda key: {**request, "key": key}, [record, *drawn["tensors"]])
             return json.dumps(_rows(answer, memoryview(found).cast("d")))
 

@@ -325,11 +325,11 @@ class PredictSession:
         if moment is None:
             moment = rights.check_roles(plpy)  # the same check as a driver's
         if self._caller not in (None, moment.oids):  # defence: roles-of-shared-trainers
-            self._share_nothing()
+            self.share_nothing()
         self._caller = moment.oids
         return moment
 
-    def _share_nothing(self) -> None:
+    def share_nothing(self) -> None:
         """Have a trainer of this session's own from now on, until it ends after its idle time."""
         self._shares = False
         if self._child is not None and self._child.is_shared:
@@ -337,7 +337,7 @@ class PredictSession:
 
     def load(self, name: _Name) -> FoundModel:
         """Find a model, and load it into the session's own trainer if it is not there; return it."""
-        self._share_nothing()
+        self.share_nothing()
 
         def loaded(model: FoundModel, values: Values) -> FoundModel:
             if self._child is None or not self._child.alive or model.key not in self._loaded:
@@ -394,17 +394,19 @@ class PredictSession:
                 if self._child is not None and not self._child.is_shared:  # it had exited after its idle time
                     self._shares, self._n_crashes = True, 0
                 self._forget_trainer()
-        self._share_nothing()
+        self.share_nothing()
         return self._values(model, request, blobs)
 
     def _values(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         try:
             return self._values_there(model, request, blobs)
         except _NeedsOwn:
-            self._share_nothing()
+            self.share_nothing()
             return self._values_there(model, request, blobs)
 
     def _values_there(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+        if self._child is not None and self._child.is_shared and not model.found["shares"]:
+            self._forget_trainer()
         while True:
             if self._child is None or model.key not in self._loaded:
                 self._load(model)
@@ -561,11 +563,11 @@ class PredictSession:
         try:
             answer, out = self._child.ask(header, blobs)
         except ChildDied as death:
-            self._n_crashes += is_shared and not death.is_harmless
-            self._shares &= self._n_crashes < _MOST_CRASHES
+            self._count_crash(is_shared and not death.is_harmless)
             raise
         # cancelled: the trainer is still computing, and its answer would be read as that of the next request
         except BaseException:
+            self._count_crash(is_shared)  # the trainer ends, for all who share it
             self._forget_trainer()
             raise
         if "error" in answer:
@@ -579,6 +581,11 @@ class PredictSession:
             hint = error.get("hint") if kind == INPUT else None
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
+
+    def _count_crash(self, is_one: bool) -> None:
+        """Count the ends of shared trainers for which this session may be the reason: after some, it shares none."""
+        self._n_crashes += is_one
+        self._shares &= self._n_crashes < _MOST_CRASHES
 
     def _forget_if_ended(self) -> None:
         if self._child is not None and not self._child.alive:

@@ -33,7 +33,8 @@ LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
 WHERE c.rolname = current_user AND s.rolname = session_user
 """
 # On a standby, the text of a snapshot does not have the transactions that run, so two snapshots can have the same text.
-# Rights are those of now, also where a transaction keeps its snapshot: there, the statement belongs to the text.
+# Rights are those of now, also where a transaction keeps its snapshot: there, the statement belongs to the text. So it
+# does on Greenplum and Citus, where rows can change at segments or other nodes without a transaction number here.
 _NOW = """
 SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
        pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid::pg_catalog.int8 AS role_oid,
@@ -43,6 +44,8 @@ SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS l
             THEN pg_catalog.txid_current_snapshot()::pg_catalog.text || CASE
                 WHEN pg_catalog.current_setting('transaction_isolation')
                     <> 'read committed'  -- defence: kept-snapshots = = 'none'
+                    OR pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL
+                    OR pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
                 THEN ' ' || pg_catalog.statement_timestamp()::pg_catalog.text ELSE '' END
        END AS snapshot
 """
@@ -71,7 +74,7 @@ class Moment(NamedTuple):
         When the client's statement began, in seconds.
     snapshot : str or None
         The transactions that the caller's query sees; None on a standby, and if this transaction may have changed
-        something. While this text is the same, a query of tables and catalogs returns the same.
+        something. While this text is the same, a query of tables and catalogs returns the same, except in a cursor.
     oids : tuple of (int or None)
         Those of role and login, whose names can change.
     """

@@ -8,7 +8,7 @@ from mop_backend.nodes import AT_COORDINATOR
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.data.engine import engine_of_table, is_missing_here, keeps_order
+from madlib_mop.driver.data.engine import engine_of_table, has_segments, is_missing_here, keeps_order
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import find_model
@@ -49,7 +49,7 @@ def predict(call: Call) -> Header:
         "outputs": describe_outputs(model),
         "keeps_order": keeps_order(session),
         "start": settings.session_trainer_start(),
-        "shares": settings.share_trainers,
+        "shares": settings.share_trainers and not has_segments(session),  # nobody has tried it there
     }
 
 

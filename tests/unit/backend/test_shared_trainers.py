@@ -145,6 +145,19 @@ def test_a_setting_prevents_that_a_session_shares_a_trainer():
     assert run("model.found['shares'] = False; result = [use(), use()]")[:2] == [2 * ["values"], ["starts", OWN, OWN]]
 
 
+def test_a_model_that_may_not_be_shared_leaves_the_trainer_that_another_one_shares():
+    code = "result = [use()]; model = Model({**model.found, 'shares': False}, 'table 2'); result += [use(), use()]"
+    result, log, _ = run(code)
+    assert (result, log) == (3 * ["values"], ["joins", SHARED, "leaves", "starts", OWN, OWN])
+
+
+def test_a_session_that_is_cancelled_while_a_shared_trainer_works_shares_none_after_the_second_time():
+    """The trainer ends, and with it the models of all who share it."""
+    code = "answers.extend(2 * [RuntimeError('canceled')]); result = [use(), use(), use()]"
+    result, log, _ = run(code)
+    assert result[2] == "values" and log == [*2 * ["joins", SHARED, "leaves"], "starts", OWN]
+
+
 def test_a_session_whose_role_or_login_changes_has_a_trainer_of_its_own():
     for caller in ((11, 10), (10, 11)):
         changed = f"callers[0] = {caller}; result.append(use()); callers[0] = (10, 10); use()"

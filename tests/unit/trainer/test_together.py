@@ -128,6 +128,11 @@ def test_a_record_with_an_error_is_an_error_of_its_session_alone(service, serve)
         assert bits(sessions.answers[seat]) == bits(service.predict_row(server.Request(header), blobs))
 
 
+def test_records_are_answered_before_another_request_that_may_end_the_trainer(serve):
+    sessions = serve({0: request(0), 1: request(1), 2: ({"op": "stats"}, []), 3: request(3), 4: request(4)})
+    assert sessions.worked_on == [[0, 1], [2], [3, 4]]
+
+
 def test_networks_whose_rows_have_other_bits_in_batches_predict_each_alone(serve):
     sessions = serve({seat: request(seat, "convolutional") for seat in range(3)})
     assert sessions.worked_on == [[0], [1], [2]] and all(answer["ok"] for answer, _ in sessions.answers.values())
