@@ -34,12 +34,13 @@ from quality import learned  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
 from reports import compare_reports  # noqa: E402
 from schedules import compare_schedules  # noqa: E402
+from sessions import compare_sessions  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
-    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "dash",
-    "reports", "quality", "learn", "columns", "proposed", "explain", "certainty", "backends", "gpus", "large",
+    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict", "sessions",
+    "dash", "reports", "quality", "learn", "columns", "proposed", "explain", "certainty", "backends", "gpus", "large",
     "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
@@ -135,6 +136,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
+        "sessions": lambda: compare_sessions(dsn),
         "dash": partial(compare_dash, dsn, *size),
         "reports": partial(compare_reports, dsn),
         "quality": compare_all,

@@ -1,4 +1,4 @@
--- Why a prediction is what it is. The row comes as that of madlib_mop.predict, and the session's trainer explains it.
+-- Why a prediction is what it is. The row comes as that of madlib_mop.predict; a trainer of the session's own explains it.
 
 CREATE FUNCTION madlib_mop_calls._explain(
     model_table text, mst_key integer, input_row bytea, row_type bigint, names text[], encoding text, caller_path text,

@@ -6,11 +6,13 @@ the fork.
 """
 
 import importlib
+import os
 import random
 import signal
 import sys
 
 from mop_backend.forking import ChildKind, serve_forks
+from mop_backend.forkserver import FIRST_FD
 
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.process import lifetime, loading
@@ -24,7 +26,7 @@ def main() -> None:
     """Load Keras and its backend, then fork trainers."""
     lifetime.prepare(choice.environment_of(choice.taken_from(sys.argv)))
     lifetime.write_oom_score(500)
-    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_idle=True))
+    serve_forks("mop forkserver", _load, ChildKind("trainer", _run, signal.SIGKILL, may_idle=True, serve=_serve_seats))
 
 
 def _load() -> None:
@@ -43,6 +45,17 @@ def _run() -> int:
     from madlib_mop.trainer.__main__ import serve
 
     serve(lifetime.set_up_forked())
+    return 0
+
+
+def _serve_seats() -> int:
+    """Run as a trainer that several sessions share until its end."""
+    _draw_anew()
+    from madlib_mop.trainer import server
+
+    for unused in lifetime.set_up_forked():
+        os.close(unused)
+    server.serve_seats(FIRST_FD)
     return 0
 
 

@@ -1,19 +1,21 @@
 """The trainer's conversation: takes one request after the other and answers each; no exception ends it.
 
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``TrainerService``. A
-request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" |
-"memory" | "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new
+request that cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": a constant of
+``process/failures.py``, "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new
 one.
 """
 
 import importlib
+import json
 import os
 import platform
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from mop_backend.frames import Blob, Channel, Header, PeerGone
+from mop_backend.frames import TRUSTED, Blob, Channel, Frame, Header, PeerGone, TooLarge, of_sharers
 from mop_backend.messages import (
     EvaluatedMembers,
     EvaluateRequest,
@@ -26,12 +28,14 @@ from mop_backend.messages import (
     TrainRequest,
     to_json,
 )
+from mop_backend.pacing import MOST as MOST_ROWS
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import requests
 from madlib_mop.trainer.process import lifetime, loading
-from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, MODEL, RequestFailure, blaming, failure_of, not_shared
+from madlib_mop.trainer.process.seats import Seats
 from madlib_mop.trainer.requests import (
     Request,
     gpu_numbers_of,
@@ -55,6 +59,10 @@ Reply = tuple[Header, Sequence[Blob]]
 _MOST_LOST = 0.25
 #: Bytes of the variables of compiled models that a process keeps while it waits for another client.
 _MOST_IDLE_BYTES = 256 << 20
+#: Models that a process keeps for sessions that share it.
+_MODELS_OF_MANY = 64
+#: Bytes of a record that is predicted together with those of other sessions.
+_MOST_TOGETHER = 1 << 16
 #: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
@@ -62,7 +70,7 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
     channel, incoming = Channel(read_fd, write_fd), lifetime.RequestInput(read_fd)
-    session = TrainerService(read_fd)
+    session = TrainerService(partial(end_with_peer, read_fd))
     try:
         while not session.stopped and incoming.has_more(session.idle_s):
             header, blobs = channel.receive()
@@ -75,6 +83,63 @@ def serve(read_fd: int, write_fd: int) -> None:
             del out
     except (PeerGone, ValueError):  # end of file, or a header that is not JSON: there is no client to answer
         pass
+
+
+def serve_seats(fd: int) -> None:
+    """Answer the requests of several sessions that predict (`Seats`), until the idle time that ``start`` has set, or
+    until all have left."""
+    seats = Seats(fd)
+    serve_sessions(seats, TrainerService(seats.watch, is_shared=True))
+
+
+def serve_sessions(seats: Seats, session: "TrainerService") -> None:
+    """Answer requests; single rows of one model that wait at the same time are predicted together."""
+
+    def send(seat: int, answer: Header | None, out: Sequence[Blob]) -> None:
+        if answer is None:
+            return
+        try:
+            session.limits.check_blobs([memoryview(blob).nbytes for blob in out])  # defence: size-of-shared-answers
+        except TooLarge:
+            answer, out = not_shared("send as large answers").as_answer(), ()
+        if answer.get("kind") == MEMORY:
+            answer["ending"] = session.recover()
+        seats.send(seat, answer, out)
+
+    def alone(seat: int, request: Frame) -> None:
+        seats.serves([seat])
+        answer = _handle(session, *request)
+        seats.serves([])  # before its seat may be closed
+        send(seat, *answer)
+
+    def together(rows: dict[str, dict[int, Frame]]) -> None:
+        for requests_of in rows.values():
+            answers = None
+            if len(requests_of) > 1:
+                seats.serves(list(requests_of))
+                answers = session.predict_together(list(requests_of.values()))
+                seats.serves([])
+            for number, (seat, request) in enumerate(requests_of.items()):
+                if answers is None:
+                    alone(seat, request)
+                else:
+                    send(seat, *answers[number])
+        rows.clear()
+
+    while not session.stopped and (ready := seats.ready(session.idle_s)) is not None:
+        rows: dict[str, dict[int, Frame]] = {}
+        for seat in ready:
+            request = seats.receive(seat, session.limits)
+            form = None if request is None or len(ready) == 1 else session.form_of_row(*request)
+            if request is not None and form is not None:
+                rows.setdefault(form, {})[seat] = request
+            elif request is not None:
+                together(rows)  # before a request that may end this process, or take long
+                alone(seat, request)  # at once: the blobs may be large
+            del request
+            if session.stopped:
+                return
+        together(rows)
 
 
 def _handle(session: "TrainerService", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
@@ -105,8 +170,8 @@ class TrainerService:
 
     OPS = frozenset(
         "start reset confine shard_begin shard_rows shard_end train evaluate metric_results"
-        " predict_load predict predict_values predict_row explain_row average_add average_end describe_state"
-        " describe_model export_model import_file drop_shard stats stop".split()
+        " predict_load predict predict_values predict_row explain_row average_add average_end"
+        " describe_state describe_model export_model import_file drop_shard stats stop".split()
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -114,15 +179,18 @@ class TrainerService:
     #: After these, the process serves no other client: Keras keeps something of models that are described or converted.
     LAST = frozenset({"describe_model", "export_model", "import_file"})
 
-    def __init__(self, read_fd: int):
+    def __init__(self, end_with_client: Callable[[], None], is_shared: bool = False):
+        self.is_shared = is_shared
         self.started = False
         self.stopped = False
         self.is_reusable = True
         self.idle_s: float | None = None
-        self._read_fd = read_fd
+        self.limits = TRUSTED
+        self._end_with_client = end_with_client
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
+        self._start: tuple[Request, Header] | None = None
         self._idle_start: tuple[Request, Header] | None = None
         #: Of the shard in the file that was used last: its name, a number of inputs, and the shard dealt out to them.
         self._dealt: tuple[str, int, Shard] | None = None
@@ -140,6 +208,8 @@ class TrainerService:
             if client is not None:
                 lifetime.set_client(client)
             return answer, []
+        if self.is_shared and self._start is not None and header == self._start[0]:
+            return self._start[1], []
         if self.started:
             raise malformed("the trainer has been started already")
         threads = positive(header, "threads")
@@ -170,11 +240,11 @@ class TrainerService:
         if gpu_numbers and not self._gpus and header.get("need_gpus", True):
             raise backend.no_gpu()
         backend.start_threads()
-        end_with_peer(self._read_fd)
+        self._end_with_client()
         if header.get("sandbox", True):
             with_file = file_form is not None and file_form["fd"] is not None
             # defence: seccomp = False
-            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers), with_file=with_file)
+            in_force["seccomp"] = seccomp.restrict_calls(bool(gpu_numbers), with_file, with_seats=self.is_shared)
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes, backend)
         file, without_file = None, ""
@@ -192,6 +262,10 @@ class TrainerService:
             features_room=(lambda: self._shards.room) if materialises else None,
             file=file,
         )
+        if self.is_shared:
+            self.limits = of_sharers(self._memory_limit)
+            half = None if self._memory_limit is None else (self._memory_limit - self._idle_bytes) // 2
+            self._visitor.predictors.limit(_MODELS_OF_MANY, half)
         self.started = True
         self._start = header, {
             "pid": os.getpid(),
@@ -226,18 +300,22 @@ class TrainerService:
 
         in_force = {"landlock": sandbox.restrict_files()}
         importlib.import_module("madlib_mop.trainer.data.averaging")
-        end_with_peer(self._read_fd)
+        self._end_with_client()
         in_force["seccomp"] = seccomp.restrict_calls()
         return in_force, []
 
     def recover(self) -> bool:
         """Clean up after a failed request; return whether too much memory was lost to continue; then the process ends.
 
-        A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model.
+        A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model. A
+        shared trainer drops all its models, because the bytes of so many graphs are unknown; sessions load them again.
         """
+        if self.is_shared and self.started:
+            self._visitor.predictors.clear()
         lifetime.release_memory()
         if self._memory_limit is not None:
             held = self._shards.n_bytes + self._visitor.features.n_bytes + self._visitor.models.n_bytes
+            held += self._visitor.predictors.n_bytes
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
@@ -307,6 +385,8 @@ class TrainerService:
         """Load a model to predict with, under a key where there are to be several."""
         from madlib_mop.trainer.recipe import Recipe
 
+        if self.is_shared and key_of(header) in self._visitor.predictors.keys():  # another session has loaded it
+            return {"loaded": self._visitor.predictors.keys()}, []
         recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
         preprocessor = header.get("preprocessor")
         has_state, has_weights = bool(header.get("has_state")), bool(header.get("has_weights"))
@@ -351,6 +431,9 @@ class TrainerService:
         if not (len(shapes) == len(dtypes) == len(blobs)) or not set(dtypes) <= _NUMBERS:
             raise malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
+        # the first size is the number of rows, or that of a long row
+        if self.is_shared and columns and columns[0].shape[:1] > (MOST_ROWS,):
+            self._check_rows(self._visitor.predictors.get(key_of(header)).n_rows(columns))
         single, values, widths = self._visitor.predict_values(columns, key_of(header))
         return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
 
@@ -361,11 +444,43 @@ class TrainerService:
             raise malformed(f"predict_row has {len(blobs)} blobs, expected 1")
         (data,) = blobs
         lengths = header.get("lengths")
+        self._check_rows(1 if lengths is None else len(lengths))
         values, widths, predicted = self._visitor.predict_rows(
             data, lengths or [len(data)], header["fields"], str(header["encoding"]), key_of(header), lengths is not None
         )
         answer = {"single": lengths is None, "shape": values.shape, "widths": widths}
         return (answer if lengths is None else {**answer, "predicted": predicted}), [values.data]
+
+    def _check_rows(self, n_rows: int) -> None:
+        if self.is_shared and n_rows > MOST_ROWS:  # defence: rows-of-shared-requests
+            raise not_shared(f"predict more than {MOST_ROWS:,} rows at once")
+
+    def form_of_row(self, header: Header, blobs: list[Blob]) -> str | None:
+        """Return what requests for single records must have in common to be predicted together; None for others."""
+        if not (self.started and isinstance(header, dict) and header.get("op") == "predict_row"):
+            return None
+        # defence: records-predicted-together = "lengths" in header or len(blobs) != 1
+        if "lengths" in header or len(blobs) != 1 or len(blobs[0]) > _MOST_TOGETHER:
+            return None
+        if not self._visitor.predictors.is_same_in_batches(key_of(Request(header))):
+            return None
+        return json.dumps([header.get(name) for name in ("key", "fields", "encoding")])
+
+    def predict_together(self, requests: Sequence[tuple[Header, list[Blob]]]) -> list[Reply] | None:
+        """Predict records of one form (`form_of_row`); return each answer, or None if one cannot be predicted."""
+        header, records = Request(requests[0][0]), [blobs[0] for _, blobs in requests]
+        try:
+            values, widths, _ = self._visitor.predict_rows(
+                b"".join(records),
+                list(map(len, records)),
+                header["fields"],
+                str(header["encoding"]),
+                key_of(header),
+            )
+        except Exception:  # each alone gets its values or its error
+            return None
+        answer = {"ok": True, "single": True, "shape": (1, values.shape[1]), "widths": widths}
+        return [({**answer}, [row.data]) for row in values]
 
     def explain_row(self, header: Request, blobs: list[Blob]) -> Reply:
         """Explain the prediction of one record, by encoded rows as background, which are the other blobs.
@@ -374,6 +489,8 @@ class TrainerService:
         error of each column, then the mean prediction of the background and the prediction."""
         from madlib_mop.trainer.explaining import explain_row
 
+        if self.is_shared:
+            raise not_shared("explain predictions")
         if not blobs:
             raise malformed("explain_row has no blobs")
         data, *encoded = blobs

@@ -1,8 +1,8 @@
 """The function madlib_mop.explain_prediction: Shapley values of the prediction of one row, by column.
 
-The session's trainer computes them, as it computes predictions. The rows of the background come from a table that a
-driver reads once a statement, with the caller's rights. No role needs a right to the training rows to predict, so none
-gets an explanation by rows that it could not read itself.
+A trainer of the session's own computes them, because that takes long. The rows of the background come from a table
+that a driver reads once a statement, with the caller's rights. No role needs a right to the training rows to predict,
+so none gets an explanation by rows that it could not read itself.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def explain(
                 "n_orders": options.n_permutations,
                 "seed": options.seed,
             }
+            session.share_nothing()  # a shared trainer would refuse it
             answer, found = values(lambda key: {**request, "key": key}, [record, *drawn["tensors"]])
             return json.dumps(_rows(answer, memoryview(found).cast("d")))
 

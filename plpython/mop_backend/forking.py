@@ -10,31 +10,54 @@ Who requested a trainer can release it, at an address that names what it may be 
 pipes, so that it lives on. The next process that connects to the address gets it. It is ended after a time, or when
 too many wait.
 
+Some children are shared: they serve several processes, each at a *seat*, a socket. Who asks to share names a role and
+what the child may be used for. The child and who asked get one end of a seat each. A child that does not take its seats
+for a while works on something long, and gets no more of them if another one does. A child ends when the last who shares
+it has left.
+
+For each child that is shared, this process has two descriptors, and one for each process that shares it. It takes no
+more requests than it may have descriptors for, and the shared children of one role have at most half of them.
+
 Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
+import resource
 import select
 import selectors
 import signal
 import socket
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mop_backend.forkserver import TOO_MANY, TOO_MANY_OF_ROLE
 from mop_backend.machine import processors
 from mop_backend.sockets import listen, owner_of
 
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
+_PAUSE_S = 0.01
 _LONGEST_MESSAGE = 512
 _MOST_FDS = 4
+#: Descriptors that this process may have, if the hard limit allows, and how many of them are for what is not counted.
+_MOST_OPEN, _SPARE = 1 << 14, 64
+#: The limits with which this process was started, which its children get.
+_LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
+#: Children that the processes of one use share: at least two, and one for eight of them, up to one for each processor.
+_LEAST_SHARED, _SHARERS = 2, 8
+#: Processes that share one child, at most; each takes a descriptor of the child.
+_MOST_SHARERS = 128
+#: Seconds after which a shared child that has not taken its seats is busy.
+_BUSY_S = 1.0
 #: Children that may wait for each processor that this process may use.
 _IDLE_PER_PROCESSOR = 2
 
@@ -53,12 +76,15 @@ class ChildKind:
         Sent to a child when its connection closes, and when the server ends.
     may_idle : bool
         Whether a child can be released for another process.
+    serve : callable or None
+        The work of a child that is shared; it gets its seats at `FIRST_FD`, one after the other.
     """
 
     name: str
     run: Callable[[], int]
     stop_signal: signal.Signals
     may_idle: bool = False
+    serve: Callable[[], int] | None = None
 
 
 @dataclass
@@ -80,7 +106,41 @@ class _Idle:
     @property
     def is_usable(self) -> bool:
         """Whether it still runs, and has written nothing since it was released."""
-        return not select.select([self.child.pidfd, self.fds[1]], [], [], 0)[0]
+        return not _can_read(0, self.child.pidfd, self.fds[1])
+
+
+@dataclass
+class _Shared:
+    """A child that is shared: its role and use, where it gets its seats, and the connections of who shares it."""
+
+    child: _Child
+    role: str
+    use: str
+    seats: socket.socket
+    sharers: list[socket.socket]
+    waits_since: float = 0.0  # when it was given the first of the seats that it has not taken yet
+
+    @property
+    def n_fds(self) -> int:
+        """Descriptors of this process."""
+        return 2 + len(self.sharers)
+
+    @property
+    def has_seats_to_take(self) -> bool:
+        """Whether it has not taken all its seats yet."""
+        unread = fcntl.ioctl(self.seats, termios.TIOCOUTQ, bytes(4))
+        return any(unread)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works on something long."""
+        return self.has_seats_to_take and time.monotonic() > self.waits_since + _BUSY_S
+
+    def seat(self, fd: int) -> None:
+        """Give it one more seat. Raises OSError if it has ended, or has not taken many seats yet."""
+        if not self.has_seats_to_take:
+            self.waits_since = time.monotonic()
+        socket.send_fds(self.seats, [b"s"], [fd])
 
 
 def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
@@ -98,6 +158,10 @@ def serve_forks(comm: str, load: Callable[[], None], kind: ChildKind) -> None:
     server = os.pidfd_open(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _set_comm(comm)
+    soft, hard = _LIMITS
+    most = _MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     gc.disable()  # without garbage collection, the imports take a tenth less time
     try:
         load()
@@ -131,7 +195,10 @@ class Forking:
         self._children: dict[int, _Child] = {}
         self._idle: list[_Idle] = []  # the one that was released last at the end
         self._addresses: dict[str, socket.socket] = {}
+        self._shared: list[_Shared] = []
         self._most_idle = _IDLE_PER_PROCESSOR * processors()
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most_fds = (_MOST_OPEN if soft == resource.RLIM_INFINITY else min(soft, _MOST_OPEN)) - _SPARE
         self._used_at = time.monotonic()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(server, selectors.EVENT_READ, None)
@@ -157,44 +224,124 @@ class Forking:
                 self._end_idle(idle)
 
     def _accept(self) -> None:
-        control, fds = self._accepted(self._listener, b"fork")
+        control, request, fds = self._accepted(self._listener)
         if control is None:
             return
-        if len(fds) in (3, _MOST_FDS):
-            self._fork(control, fds, owner_of(control)[0])
-        else:
+        word, *words = request.decode().split(" ")
+        try:
+            if self._n_fds > self._most_fds:  # defence: descriptors-of-a-fork-server
+                os.write(fds[2] if len(fds) > 2 else control.fileno(), TOO_MANY.encode())
+                raise ConnectionRefusedError
+            if word == "fork" and len(fds) in (3, _MOST_FDS):
+                self._fork(control, fds, owner_of(control)[0])
+            elif word == "share" and len(words) == 2 and self._kind.serve is not None:
+                self._share(control, *words)
+            else:
+                raise ConnectionError
+        except OSError:  # also of a fork that the system refuses
             control.close()
         _close(fds)
 
-    def _accepted(self, listener: socket.socket, request: bytes) -> tuple[socket.socket | None, list[int]]:
-        """Accept a connection; return it with the descriptors of its request, or None if there is no such request."""
-        control, _ = listener.accept()
-        fds: list[int] = []
+    @property
+    def _n_fds(self) -> int:
+        """Descriptors of this process, but for some."""
+        return len(self._selector.get_map()) + 3 * len(self._idle) + len(self._shared)
+
+    def _accepted(self, listener: socket.socket) -> tuple[socket.socket | None, bytes, list[int]]:
+        """Accept a connection; return it with its request and the descriptors of that, or None without a request."""
+        try:
+            control, _ = listener.accept()
+        except OSError:  # the system has no descriptors left; or who connected has ended
+            time.sleep(_PAUSE_S)
+            return None, b"", []
+        request, fds = b"", list[int]()
         try:
             if owner_of(control)[1] != os.geteuid():  # defence: user-of-a-fork
                 raise PermissionError
             # A client sends its request right after connecting; one that was killed in between must not block the
             # others.
-            if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
+            if not _can_read(_ASKS_WITHIN_S, control.fileno()):
                 raise TimeoutError
-            message, fds, _, _ = socket.recv_fds(control, 16, _MOST_FDS)
-            if message != request:
+            request, fds, _, _ = socket.recv_fds(control, 64, _MOST_FDS)
+            if not request.isascii():
                 raise ConnectionError
         except OSError:
             control.close()
             _close(fds)
-            return None, []
-        return control, fds
+            return None, b"", []
+        return control, request, fds
 
     def _fork(self, control: socket.socket, fds: list[int], peer: int) -> None:
         pid = os.fork()
         if pid == 0:
-            _be_child(self._kind, fds, peer)
+            _be_child(self._kind.name, self._kind.run, fds, peer)
+        self._hand_over(self._watched(pid), control, [self._children[pid].pidfd])
+
+    def _watched(self, pid: int) -> _Child:
+        """Note a new child; one that cannot be watched is ended. Raises OSError."""
         self._used_at = time.monotonic()
-        child = _Child(pid, os.pidfd_open(pid), None)
+        try:
+            child = _Child(pid, os.pidfd_open(pid), None)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._children[pid] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._reap(child))
-        self._hand_over(child, control, [child.pidfd])
+        return child
+
+    def _share(self, control: socket.socket, role: str, use: str) -> None:
+        """Give the process at the other end of a connection a seat at a child of this use. Raises OSError."""
+        if sum(one.n_fds for one in self._shared if one.role == role) > self._most_fds // 2:  # defence: fds-of-a-role
+            control.send(TOO_MANY_OF_ROLE.encode())
+            raise ConnectionRefusedError
+        # defence: roles-at-a-fork-server = [one for one in self._shared if one.use == use]
+        same = [one for one in self._shared if (one.role, one.use) == (role, use)]
+        free = [one for one in same if len(one.sharers) < _MOST_SHARERS]
+        n_sharers = sum(len(one.sharers) for one in same)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if not free or len(same) < max(_LEAST_SHARED, min(processors(), n_sharers // _SHARERS)):
+                shared = self._fork_shared(role, use, owner_of(control)[0])
+            else:
+                shared = min(free, key=lambda one: (one.is_busy, len(one.sharers)))
+            shared.sharers.append(control)
+            self._selector.register(control, selectors.EVENT_READ, lambda: self._leave(shared, control))
+            try:
+                shared.seat(theirs.fileno())
+                socket.send_fds(control, [str(shared.child.pid).encode()], [shared.child.pidfd, ours.fileno()])
+            except OSError:  # who asked has ended, or the child has, or it has not taken many seats yet
+                self._leave(shared, control)
+
+    def _fork_shared(self, role: str, use: str, peer: int) -> _Shared:
+        assert self._kind.serve is not None, "it was asked for"
+        seats, theirs = socket.socketpair()
+        with theirs, open(os.devnull, "r+b", buffering=0) as null:
+            # libraries write values of rows to their standard error
+            words = null.fileno()  # defence: errors-of-other-sessions = os.memfd_create("words")
+            fds = [null.fileno(), words, words, theirs.fileno()]
+            pid = os.fork()
+            if pid == 0:  # nothing before _be_child may raise: it would become a second fork server
+                _be_child(self._kind.name, self._kind.serve, fds, peer)
+        seats.setblocking(False)  # a child that takes no seats must not block this process
+        shared = _Shared(self._watched(pid), role, use, seats, [])
+        self._shared.append(shared)
+        return shared
+
+    def _leave(self, shared: _Shared, control: socket.socket) -> None:
+        """Forget who shares a child and has left; the child ends with the last one, who may wait for that."""
+        shared.sharers.remove(control)
+        self._selector.unregister(control)
+        if shared.sharers:
+            control.close()
+            return
+        self._stop(shared.child)
+        self._forget_shared(shared)
+        shared.child.control = control
+
+    def _forget_shared(self, shared: _Shared) -> None:
+        self._shared.remove(shared)
+        shared.seats.close()
 
     def _hand_over(self, child: _Child, control: socket.socket, fds: list[int]) -> None:
         """Give a child to the process at the other end of a connection."""
@@ -238,9 +385,12 @@ class Forking:
 
     def _hand_on(self, address: str) -> None:
         """Give the child that was released last at an address to the process that asks for it."""
-        control, fds = self._accepted(self._addresses[address], b"acquire")
+        control, request, fds = self._accepted(self._addresses[address])
         _close(fds)
         if control is None:
+            return
+        if request != b"acquire":
+            control.close()
             return
         self._used_at = time.monotonic()
         for idle in [one for one in reversed(self._idle) if one.address == address]:
@@ -273,27 +423,33 @@ class Forking:
         del self._children[child.pid]
         for idle in [one for one in self._idle if one.child is child]:
             self._forget(idle)
-        if child.control is not None:
-            self._selector.unregister(child.control)
+        controls = [] if child.control is None else [child.control]
+        for shared in [one for one in self._shared if one.child is child]:
+            controls += shared.sharers
+            self._forget_shared(shared)
+        for control in controls:
+            with contextlib.suppress(KeyError):  # of the last who has left a shared child
+                self._selector.unregister(control)
             with contextlib.suppress(OSError):
-                child.control.send(str(status).encode())
-            child.control.close()
+                control.send(str(status).encode())
+            control.close()
 
     def _stop(self, child: _Child) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child.pidfd, self._kind.stop_signal)
 
 
-def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
-    """Run as a child until its end; never returns."""
+def _be_child(name: str, run: Callable[[], int], fds: list[int], peer: int) -> None:
+    """Run as a child until its end, with ``fds`` as 0, 1 and so on and no other descriptors; never returns."""
     status = 1
     try:
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
         os.closerange(len(fds), os.sysconf("SC_OPEN_MAX"))
-        _set_comm(f"{kind.name} {peer}")
-        status = kind.run()
+        resource.setrlimit(resource.RLIMIT_NOFILE, _LIMITS)
+        _set_comm(f"{name} {peer}")
+        status = run()
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else 1
     except BaseException:
@@ -303,6 +459,14 @@ def _be_child(kind: ChildKind, fds: list[int], peer: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _can_read(seconds: float, *fds: int) -> bool:
+    """Wait for at most this time until one of these can be read or has ended; ``select`` takes no number above 1023."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
 
 
 def _close(fds: list[int]) -> None:

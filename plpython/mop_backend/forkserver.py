@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend import sockets
@@ -42,10 +42,18 @@ ENVIRONMENT = {
 }
 #: The first descriptor of a forked process beside its standard streams.
 FIRST_FD = 3
+#: Why a fork server refuses a request.
+TOO_MANY = "too many sessions and runs have trainers at once"
+TOO_MANY_OF_ROLE = "too many sessions of this role predict at once"
 _TRIES = 50
 _PAUSE_S = 0.01
 _CONNECT_S = 2.0
 _LAST_MESSAGE_S = 3.0
+_CHECK_S = 0.1
+
+
+class TooMany(Exception):
+    """The fork server refuses to share a process; the text says why."""
 
 
 class ForkServer:
@@ -108,11 +116,37 @@ class ForkServer:
         -------
         Forked or None
         """
+        return self._ask(lambda control: Forked.new(control, stderr_fd, fds), check)
+
+    def share(self, role: int, use: str, check: Check | None = None) -> Forked | None:
+        """Return a process that other processes may share, for the same use; None if that is impossible.
+
+        Parameters
+        ----------
+        role : int
+            Whose descriptors of the fork server are counted together.
+        use : str
+            Letters and digits.
+        check : callable or None
+            As `fork`'s.
+
+        Returns
+        -------
+        Forked or None
+
+        Raises
+        ------
+        TooMany
+        """
+        return self._ask(lambda control: Forked.sharing(control, f"share {role} {use}", check), check)
+
+    def _ask(self, request: Callable[[socket.socket], Forked], check: Check | None) -> Forked | None:
+        """Make a request to the fork server, which is started if it does not run; see `fork`."""
         deadline = time.monotonic() + _CONNECT_S
         started = False
         for _ in range(_TRIES):
             try:
-                return Forked.new(sockets.connect(self.address, deadline, check), stderr_fd, fds)
+                return request(sockets.connect(self.address, deadline, check))
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
@@ -248,6 +282,7 @@ class Forked:
         self._pid: int | None = None
         self._pidfd: int | None = None
         self._lost = False  # whether the fork server has ended
+        self.knows_status = True  # whether `returncode` is the exit status, and no guess
         self.stdin = open(stdin, "wb", buffering=0)
         self.stdout = open(stdout, "rb", buffering=0)
         self.stderr_fd = stderr_fd
@@ -286,6 +321,43 @@ class Forked:
         forked = cls(control, *fds[1:])
         forked._pid, forked._pidfd = int(message), fds[0]
         return forked
+
+    @classmethod
+    def sharing(cls, control: socket.socket, request: str, check: Check | None) -> Forked:
+        """Request a seat at a process of a use, and wait for it. Raises OSError and TooMany."""
+        fds = list[int]()
+        try:
+            control.send(request.encode())
+            while not select.select([control], [], [], _CHECK_S)[0]:
+                if check is not None:
+                    check()
+            message, fds, _, _ = socket.recv_fds(control, 64, 2, socket.MSG_CMSG_CLOEXEC)
+            if len(fds) != 2:
+                words = message.decode()
+                if words in (TOO_MANY, TOO_MANY_OF_ROLE):
+                    raise TooMany(words)
+                raise ConnectionError
+            fds.append(os.dup(fds[1]))
+        except BaseException:
+            control.close()
+            for fd in fds:
+                os.close(fd)
+            raise
+        pidfd, seat, again = fds
+        forked = cls(control, seat, again, -1)  # nobody reads its standard error
+        forked._pid, forked._pidfd = int(message), pidfd
+        return forked
+
+    def leave(self) -> None:
+        """Leave a shared process to the others, or have it killed if there are none; call nothing after."""
+        self.stdin.close()
+        self.stdout.close()
+        if self.returncode is None:
+            with contextlib.suppress(OSError):  # the fork server has ended
+                self._control.shutdown(socket.SHUT_WR)
+                select.select([self._control], [], [], _LAST_MESSAGE_S)
+            self._end(0)
+        self._close()
 
     def release(self, address: str, seconds: float) -> None:
         """Leave it with the fork server, for the next process that takes it from this address; call nothing after."""
@@ -346,7 +418,8 @@ class Forked:
         if self._control not in ready and not self._lost:
             ready = select.select([self._control], [], [], _LAST_MESSAGE_S)[0]
         if self._control not in ready:
-            self._end(-signal.SIGKILL)  # only its parent knows the exit status
+            self.knows_status = False  # only its parent has it
+            self._end(-signal.SIGKILL)
             return True
         try:
             message, fds, _, _ = socket.recv_fds(self._control, 64, 1, socket.MSG_CMSG_CLOEXEC)

@@ -81,6 +81,15 @@ def of_answers() -> FrameLimits:
     return FrameLimits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
 
 
+def of_sharers(memory_limit: int | None) -> FrameLimits:
+    """Return the limits of a request to a process that others share, and of its answer, by its limit of memory.
+
+    What is larger goes to a process that nobody shares.
+    """
+    most = memory_bytes() if memory_limit is None else min(memory_limit, memory_bytes())
+    return FrameLimits(header_bytes=16 << 20, blob_bytes=most // 8)
+
+
 def encoded(header: Header) -> bytes:
     """Return a header as bytes, for repeated use."""
     return json.dumps(header).encode()
@@ -88,6 +97,13 @@ def encoded(header: Header) -> bytes:
 
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
+
+
+class NotRead(PeerGone):
+    """The process at the other end has ended, or closed a socket, before it has read all that was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the other process has ended before it has read all")
 
 
 class NotAFrame(PeerGone):
@@ -120,6 +136,8 @@ class Channel:
         How to wait for answers that arrive within microseconds.
     limits : FrameLimits
         What may be read.
+    is_patient : bool
+        Whether to wait for the other process for more than ``interval_s``; otherwise, that raises PeerGone.
     """
 
     def __init__(
@@ -130,6 +148,7 @@ class Channel:
         interval_s: float = 0.1,
         spinner: Spinner | None = None,
         limits: FrameLimits = TRUSTED,
+        is_patient: bool = True,
     ):
         self.read_fd = read_fd
         self.write_fd = write_fd
@@ -137,8 +156,9 @@ class Channel:
         self.interval_s = interval_s
         self.spinner = spinner
         self.limits = limits
+        self.is_patient = is_patient
         self._checked_at = time.monotonic()
-        if check is not None:
+        if check is not None or not is_patient:
             os.set_blocking(read_fd, False)
             os.set_blocking(write_fd, False)
 
@@ -198,6 +218,8 @@ class Channel:
                 except BlockingIOError:
                     self._wait(self.read_fd, select.POLLIN)
                     continue
+                except ConnectionResetError:  # of a socket whose other end was closed with data in it
+                    raise NotRead from None
                 self._check_in_time()
                 if got == 0:
                     raise PeerGone("the other process has ended")
@@ -211,8 +233,8 @@ class Channel:
             except BlockingIOError:
                 self._wait(self.write_fd, select.POLLOUT)
                 continue
-            except BrokenPipeError:
-                raise PeerGone("the other process has ended") from None
+            except (BrokenPipeError, ConnectionResetError):
+                raise NotRead from None
             view = view[sent:]
             self._check_in_time()
 
@@ -221,6 +243,8 @@ class Channel:
         poller.register(fd, event)
         wait = poller.poll if self.spinner is None else partial(self.spinner.poll, poller)
         while not wait(self.interval_s * 1000):
+            if not self.is_patient:
+                raise PeerGone("the other process does not go on")
             self._check_now()
         self._check_in_time()
 

@@ -15,7 +15,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -146,6 +145,8 @@ def threshold(held_out: HeldOut, coverage: float) -> float:
     HeldOutError
         If the rows are too few for the coverage.
     """
+    from fractions import Fraction  # here: it takes memory in each session that predicts
+
     exact = Fraction(repr(coverage))  # 0.9, not the binary number beside it: else the rank could be one too high
     rank = math.ceil((held_out.n_rows + 1) * exact)
     place = bisect_left(held_out.ranks, rank)

@@ -1,10 +1,14 @@
-"""The scalar function madlib_mop.predict and its variants: one trainer for each session, started at the first
-call, with a cache of models.
+"""The scalar function madlib_mop.predict and its variants: a trainer with a cache of models, from the first call of a
+session. Sessions of one role share trainers, if there are more than two.
 
 A call asks the model's table, in the caller's own session and with the caller's rights, which version of the model
 there is, and hands the numbers to the trainer. Only for a model that was not used before, or was changed, a driver is
-started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The trainer ends with
-the session, after an idle time, and when a call is cancelled.
+started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The session leaves the
+trainer at its end, and when a call is cancelled. The trainer ends when all have left it, or after an idle time.
+
+A session has a trainer of its own, until that ends after its idle time, if it predicts as several roles, in functions
+with SECURITY DEFINER or after SET ROLE; if models of other sessions take the place of its model again and again; after
+a request that takes much memory or time; and if its requests end shared trainers.
 
 A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
 
@@ -29,16 +33,24 @@ from mop_backend import call, nodes, registered, rights
 from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import ChallengedCall, Recorder, Rows
-from mop_backend.frames import Blob, Frame, Header, encoded
+from mop_backend.forkserver import TooMany
+from mop_backend.frames import Blob, Frame, Header, TooLarge, encoded, of_sharers
 from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
-from mop_backend.process import Child, ChildDied, backend_of, start_trainer
+from mop_backend.process import Child, ChildDied, backend_of, join_trainer, start_trainer, use_of
+from mop_backend.refusals import INPUT, MEMORY, NOT_LOADED, NOT_SHARED
 from mop_backend.registered_names import is_registered, key_beside_name
 from mop_backend.spinning import Spinner
 from mop_backend.sql_errors import ErrorFields, sqlstate_of
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
+#: Errors that a trainer of the session's own would not have.
+_KINDS_OF_SHARED = frozenset({NOT_LOADED, NOT_SHARED, MEMORY})
+#: Trainers, one after the other, that may end through no fault of a request before it gets an own one.
+_MOST_ENDED = 5
+#: Shared trainers that may end while they work for a session, before it gets an own one.
+_MOST_CRASHES = 2
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Result = TypeVar("_Result")
 #: Makes a request of the key by which the trainer knows the model.
@@ -228,6 +240,14 @@ def note_error(error: Exception | None, function: str = _FUNCTION) -> None:
             _last_error = {**_last_error, "message": f"{function}: {message.removeprefix(f'{_FUNCTION}: ')}"}
 
 
+class _NeedsOwn(Exception):
+    """A shared trainer does not do what is requested: a trainer of the session's own does."""
+
+
+class _GaveWay(_NeedsOwn):
+    """Models of other sessions have taken the place of the model in a shared trainer."""
+
+
 class PredictSession:
     """The models that this session has used, and its trainer."""
 
@@ -238,7 +258,12 @@ class PredictSession:
         self._versions = registered.Versions()
         self._recorder = Recorder()
         self._child: Child | None = None
+        self._caller: tuple[int | None, int | None] | None = None  # role and login of the newest call
+        self._shares = True  # a trainer with other sessions of the role
+        self._limits = of_sharers(None)
         self._loaded: frozenset[str] = frozenset()
+        self._has_reloaded = False  # a model into this shared trainer, where it had given way
+        self._n_crashes = 0  # of shared trainers that worked for this session
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
 
@@ -295,8 +320,24 @@ class PredictSession:
             model = self._model(name, moment)
             return work(model, partial(self._values_again, model))
 
+    def _moment(self, moment: rights.Moment | None) -> rights.Moment:
+        """Return who calls, and when; a trainer that is shared for another role is left."""
+        if moment is None:
+            moment = rights.check_roles(plpy)  # the same check as a driver's
+        if self._caller not in (None, moment.oids):  # defence: roles-of-shared-trainers
+            self.share_nothing()
+        self._caller = moment.oids
+        return moment
+
+    def share_nothing(self) -> None:
+        """Have a trainer of this session's own from now on, until it ends after its idle time."""
+        self._shares = False
+        if self._child is not None and self._child.is_shared:
+            self._forget_trainer()
+
     def load(self, name: _Name) -> FoundModel:
-        """Find a model, and load it into the trainer if it is not there; return it."""
+        """Find a model, and load it into the session's own trainer if it is not there; return it."""
+        self.share_nothing()
 
         def loaded(model: FoundModel, values: Values) -> FoundModel:
             if self._child is None or not self._child.alive or model.key not in self._loaded:
@@ -336,27 +377,48 @@ class PredictSession:
         try:
             answer, (values,) = self._ask(request(model.key), blobs)
         except ChildDied as death:
-            if death.returncode != 0:
+            if not death.is_harmless:
                 raise
             self._forget_trainer()  # it had exited after its idle time
             raise _plan_is_over() from None
         return answer, values
 
     def _values_again(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        try:
-            return self._values(model, request, blobs)
-        except ChildDied as death:
-            if death.returncode != 0:
-                raise
-            self._forget_trainer()  # the trainer had exited after its idle time
-            return self._values(model, request, blobs)
+        """Ask the trainer, or another one if that has ended through no known fault of this request."""
+        for _ in range(_MOST_ENDED):
+            try:
+                return self._values(model, request, blobs)
+            except ChildDied as death:
+                if not death.is_harmless:
+                    raise
+                if self._child is not None and not self._child.is_shared:  # it had exited after its idle time
+                    self._shares, self._n_crashes = True, 0
+                self._forget_trainer()
+        self.share_nothing()
+        return self._values(model, request, blobs)
 
     def _values(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
-        if self._child is None or model.key not in self._loaded:
-            self._load(model)
-        assert model.key is not None, "_load sets it"
-        answer, (values,) = self._ask(request(model.key), blobs)
-        return answer, values
+        try:
+            return self._values_there(model, request, blobs)
+        except _NeedsOwn:
+            self.share_nothing()
+            return self._values_there(model, request, blobs)
+
+    def _values_there(self, model: FoundModel, request: Request, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
+        if self._child is not None and self._child.is_shared and not model.found["shares"]:
+            self._forget_trainer()
+        while True:
+            if self._child is None or model.key not in self._loaded:
+                self._load(model)
+            assert model.key is not None, "_load sets it"
+            try:
+                answer, (values,) = self._ask(request(model.key), blobs)
+            except _GaveWay:
+                if self._has_reloaded:
+                    raise
+                self._has_reloaded, self._loaded = True, frozenset()
+            else:
+                return answer, values
 
     def header_of_arrays(self, key: str, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
         """Return the header of a request as bytes; it is the same for row after row."""
@@ -368,8 +430,7 @@ class PredictSession:
 
     def _model(self, name: _Name, moment: rights.Moment | None) -> TableModel:
         """Return the current version of a model by name; a driver looks it up again if needed."""
-        if moment is None:
-            moment = rights.check_roles(plpy)  # the same check as a driver's
+        moment = self._moment(moment)
         place = (name, moment.role)
         model = self._models.get(place)
         if model is not None:
@@ -415,8 +476,7 @@ class PredictSession:
                 "22023",
                 hint="Pass NULL as mst_key.",
             )
-        if moment is None:
-            moment = rights.check_roles(plpy)
+        moment = self._moment(moment)
         found = self._versions.at(moment, text, _FUNCTION)
         model = self._version(found)
         result = work(model, partial(self._values_again, model))
@@ -447,7 +507,7 @@ class PredictSession:
 
     def _load(self, model: FoundModel) -> None:
         if self._child is None:
-            self._child = start_trainer(Interrupts(), Spinner(), backend_of(model.found["start"]))
+            self._start(model.found["start"], model.found["shares"])
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:
@@ -468,25 +528,64 @@ class PredictSession:
             answer, _ = self._ask({**request, "key": model.key}, [weights])
             self._loaded = frozenset(answer["loaded"])
 
+    def _start(self, start: Header, may_share: bool) -> None:
+        """Join the trainers of this role, or start one."""
+        backend = backend_of(start)
+        # those of the call, because code in a view of the model may have changed current_user
+        role, login = self._caller or (None, None)
+        if may_share and self._shares and role is not None and login is not None:
+            use = use_of(
+                role,
+                start,
+                login,  # defence: logins-of-shared-trainers
+            )
+            try:
+                self._child = join_trainer(role, use, Interrupts(), Spinner(), backend)
+            except TooMany as refusal:
+                raise call.CallError(
+                    f"{_FUNCTION}: {refusal}", "53300", hint="Close sessions, or predict in fewer of them."
+                ) from None
+            self._limits = of_sharers(start.get("memory_limit_bytes"))
+        if self._child is None:
+            self._child = start_trainer(Interrupts(), Spinner(), backend)
+
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
         """Send a request to the trainer; raise its error."""
         assert self._child is not None, "nobody asks before it is started"
+        is_shared = self._child.is_shared
+        if is_shared:
+            header = header if isinstance(header, bytes) else encoded(header)
+            try:
+                self._limits.check_header(header)
+                self._limits.check_blobs([memoryview(blob).nbytes for blob in blobs])
+            except TooLarge:
+                raise _NeedsOwn from None
         try:
             answer, out = self._child.ask(header, blobs)
-        except ChildDied:
+        except ChildDied as death:
+            self._count_crash(is_shared and not death.is_harmless)
             raise
         # cancelled: the trainer is still computing, and its answer would be read as that of the next request
         except BaseException:
+            self._count_crash(is_shared)  # the trainer ends, for all who share it
             self._forget_trainer()
             raise
         if "error" in answer:
             if answer.get("ending"):
                 self._forget_trainer()
+            kind = answer.get("kind")
+            if is_shared and kind in _KINDS_OF_SHARED:
+                raise _GaveWay if kind == NOT_LOADED else _NeedsOwn
             error = answer["error"]
             # hints of other errors are for training
-            hint = error.get("hint") if answer.get("kind") == "input" else None
+            hint = error.get("hint") if kind == INPUT else None
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
+
+    def _count_crash(self, is_one: bool) -> None:
+        """Count the ends of shared trainers for which this session may be the reason: after some, it shares none."""
+        self._n_crashes += is_one
+        self._shares &= self._n_crashes < _MOST_CRASHES
 
     def _forget_if_ended(self) -> None:
         if self._child is not None and not self._child.alive:
@@ -496,7 +595,7 @@ class PredictSession:
         if self._child is not None:
             self._child.stop()
             self._child = None
-        self._loaded = frozenset()
+        self._loaded, self._has_reloaded = frozenset(), False
 
 
 def _planned_model(text: str) -> FoundModel:

@@ -118,7 +118,7 @@ class VersionModel(FoundModel):
         return str(self._of.of_version)
 
     def weights(self) -> bytes:
-        """Read the weights; `registered.look_up` has checked the caller's rights in this statement."""
+        """Read the weights; `registered.look_up` has checked the caller's rights in this snapshot."""
         weights = registered.read_content(self._of, with_weights=True).weights
         assert weights is not None, "they were requested, and the column is not null"
         return weights
@@ -138,7 +138,7 @@ class TableModel(FoundModel):
     def __init__(self, found: Header, caller_path: str):
         super().__init__(found, f"table {found['oid']}")
         self._caller_path = caller_path
-        self._found_at: Moment | None = None
+        self._found_at: tuple[object, ...] | None = None
         self._is_plain: bool | None = None
         self._version_plan = plpy.prepare(found["version_query"], found["types"])
         self._look_up = found["name"] and plpy.prepare(_LOOK_UP, ["text", "text"])
@@ -154,15 +154,15 @@ class TableModel(FoundModel):
 
     def found_at(self, moment: Moment) -> None:
         """Note that the version was the current one at a moment."""
-        self._found_at, self._is_plain = moment, None
+        self._found_at, self._is_plain = moment.seen, None
 
     def is_known_at(self, moment: Moment) -> bool:
         """Return whether `current_version` would return the version again, without a query of the model's tables.
 
-        At the same moment, it returns the same if the model's tables are ordinary ones. A view or a row policy could
-        depend on something else, such as a setting.
+        With the same snapshot, it returns the same if the model's tables are ordinary ones. A view or a row policy
+        could depend on something else, such as a setting.
         """
-        if moment.snapshot is None or moment != self._found_at:
+        if moment.snapshot is None or moment.seen != self._found_at:
             return False
         if self._is_plain is None:
             self._is_plain = are_plain(self.found["oids"])

@@ -312,7 +312,7 @@ def _names_of(row_type: int, moment: rights.Moment) -> Sequence[str]:
     They are looked up anew each time, since columns can be renamed in a session, unless nothing can have changed.
     """
     global _names_plan, _names
-    what = (row_type, moment)
+    what = (row_type, moment.seen)
     if moment.snapshot is not None and what == _names[0]:
         return _names[1]
     if _names_plan is None:

@@ -20,7 +20,18 @@ from mop_backend.forkserver import (
     backend_words,
     of_this_server,
 )
-from mop_backend.frames import Blob, Channel, Check, Frame, FrameLimits, Header, NotAFrame, PeerGone, of_answers
+from mop_backend.frames import (
+    Blob,
+    Channel,
+    Check,
+    Frame,
+    FrameLimits,
+    Header,
+    NotAFrame,
+    NotRead,
+    PeerGone,
+    of_answers,
+)
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.refusals import readable
 from mop_backend.shard_file import open_shard_file
@@ -36,6 +47,8 @@ _PIPE_BYTES = 256 << 10
 _F_SETPIPE_SZ = 1031  # in the module fcntl since Python 3.10
 #: A process whose standard error has more bytes is not released to another one: the size of the file is limited.
 _MOST_IDLE_STDERR = 1 << 20
+#: Seconds, at most, until a shared process that has ended is known to have: its connection closes first.
+_CLOSED_S = 1.0
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -48,12 +61,16 @@ class ChildDied(Exception):
         Exit status; ``-n`` when signal n ended it.
     stderr : str
         The last lines that it wrote to its standard error.
+    is_harmless : bool
+        Whether another process may get the request: this one has ended after its idle time, or it was shared, and no
+        error of this request is known to have ended it.
     """
 
-    def __init__(self, returncode: int, stderr: str):
+    def __init__(self, returncode: int, stderr: str, is_harmless: bool = False):
         super().__init__(f"process ended with status {returncode}")
         self.returncode = returncode
         self.stderr = stderr
+        self.is_harmless = is_harmless or returncode == 0
 
     @property
     def of_trainer(self) -> str:
@@ -73,6 +90,16 @@ def start_trainer(
     """Start a trainer without GPUs for this process, with one of Keras' backends, forked if possible. See `Child`."""
     words = backend_words(backend)
     return Child(TRAINER, check, forkserver=trainers_of(backend), spinner=spinner, words=words, file=file)
+
+
+def join_trainer(role: int, use: str, check: Check, spinner: Spinner, backend: str) -> Child | None:
+    """Return a trainer that sessions of a role share for one use (`use_of`); None if there is no fork server.
+
+    Raises TooMany.
+    """
+    forkserver = trainers_of(backend)
+    shared = None if forkserver is None else forkserver.share(role, use, check)
+    return None if shared is None else Child(TRAINER, check, spinner=spinner, shared=shared)
 
 
 def start_trainer_of_run(start: Header, check: Check) -> tuple[Child, Header]:
@@ -96,8 +123,8 @@ def backend_of(start: Header) -> str:
     return str(backend)
 
 
-def use_of(owner: int, start: Header) -> str:
-    """Return what a trainer is used for, if others may use it later (`Child.release`): the calls of one role.
+def use_of(owner: int, start: Header, login: int | None = None) -> str:
+    """Return what a trainer is used for, if others may use it later (`Child.release`) or share it: calls of one role.
 
     Code of users may have run in it, so that no other role gets it.
 
@@ -107,8 +134,10 @@ def use_of(owner: int, start: Header) -> str:
         The oid of the role.
     start : dict
         Its start parameters.
+    login : int or None
+        The oid of the role that opened the sessions which share it.
     """
-    used = [owner, start]  # defence: trainers-of-one-role = [start]
+    used = [owner, login, start]  # defence: trainers-of-one-role = [login, start]
     return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -144,9 +173,13 @@ class Child:
         What it may send; by default, what a process that is not trusted may.
     file : HandedFile or None
         A file that a new process gets too; it is closed here.
+    shared : Forked or None
+        A process that is there already, which others share.
 
     Attributes
     ----------
+    is_shared : bool
+        Whether other processes may use it too.
     file_header : dict
         What a new trainer is told about that file, for the request "start". An idle one has its own.
     """
@@ -162,16 +195,18 @@ class Child:
         limits: FrameLimits | None = None,
         use: str | None = None,
         file: HandedFile | None = None,
+        shared: Forked | None = None,
     ):
         self._address = None if use is None or forkserver is None else forkserver.address_of(use)
-        self._stderr_fd = os.memfd_create(module)
+        self.is_shared = shared is not None
+        self._stderr_fd = os.memfd_create(module) if shared is None else -1  # nobody reads that of a shared one
         file_fds = [] if file is None or file.fd is None else [file.fd]
         try:
             taken = None if use is None or forkserver is None else forkserver.acquire(use, check)
             if taken is not None:
                 os.close(self._stderr_fd)
                 self._stderr_fd = taken.stderr_fd
-            forked = taken
+            forked = shared or taken
             if forked is None and forkserver is not None:
                 forked = forkserver.fork(self._stderr_fd, check, file_fds)
             self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
@@ -267,10 +302,14 @@ class Child:
     def stop(self, grace_s: float = 0.0) -> int | None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.
 
-        Return its exit status, negative if a signal ended it.
+        Return its exit status, negative if a signal ended it. A shared process is left to the others instead.
         """
         if self._stdin.closed:
             return self._process.poll()
+        if self.is_shared and isinstance(self._process, Forked):
+            returncode = self._process.poll()
+            self._process.leave()
+            return returncode
         self._stdin.close()
         try:
             self._process.wait(grace_s)
@@ -283,16 +322,31 @@ class Child:
 
     def stderr_tail(self, n_bytes: int = 1 << 15) -> str:
         """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""
+        if self._stderr_fd < 0:
+            return ""
         size = os.fstat(self._stderr_fd).st_size
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
-    def death(self) -> ChildDied:
-        """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status."""
+    def death(self, was_read: bool = True) -> ChildDied:
+        """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status.
+
+        A shared process that has only closed our connection is as one that has ended after its idle time. So is one
+        that had not read the request, or whose exit status is unknown because the fork server has ended too.
+
+        Parameters
+        ----------
+        was_read : bool
+            Whether it may have read the whole request.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
+            self._process.wait(_CLOSED_S if self.is_shared else 5)
+        if self.is_shared and self.alive:  # defence: trainers-of-others
+            return ChildDied(0, "")
         if self.alive:
             self._process.kill()
-        return ChildDied(self._process.wait(), self.stderr_tail())
+        status = self._process.wait()
+        is_known = not isinstance(self._process, Forked) or self._process.knows_status
+        return ChildDied(status, self.stderr_tail(), self.is_shared and not (was_read and is_known))
 
     @contextlib.contextmanager
     def _death(self) -> Iterator[None]:
@@ -302,8 +356,8 @@ class Child:
             self._process.kill()
             death = self.death()
             raise ChildDied(death.returncode, f"{death.stderr}\n{error}") from None
-        except PeerGone:
-            raise self.death() from None
+        except PeerGone as gone:
+            raise self.death(not isinstance(gone, NotRead)) from None
 
 
 def _widen(*fds: int) -> None:

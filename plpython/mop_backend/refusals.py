@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 _LONGEST = 10_000
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _INTERNAL = "XX000"
+#: Kinds of errors, of which ``trainer/process/failures.py`` has more. The data or the request is at fault:
+INPUT = "input"
+#: Memory was insufficient.
+MEMORY = "memory"
+#: The model to predict with is not loaded, or not any more.
+NOT_LOADED = "not loaded"
+#: A trainer that sessions share does not do this, because it would take too much memory or time of the others.
+NOT_SHARED = "not shared"
 _DAMAGED = "XX001"
 #: What is wrong with a training state whose bytes are not those that were recorded.
 STATE_DAMAGED = "its stored state is damaged: it does not have the SHA-256 that is recorded for it"

@@ -231,18 +231,18 @@ def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
 
 
 class Versions:
-    """The versions that names stand for at the newest moment; looked up once for each statement, if that is certain."""
+    """The versions that names stand for at the newest moment; looked up once for each snapshot, if that is certain."""
 
     def __init__(self) -> None:
-        self._moment: Moment | None = None
+        self._seen: tuple[object, ...] | None = None
         self._found: dict[str, Found] = {}
 
     def at(self, moment: Moment, text: str, function: str) -> Found:
         """Return the version that a name stands for; see `look_up`."""
         if moment.snapshot is None:
             return look_up(text, function)
-        if moment != self._moment:
-            self._moment = moment
+        if moment.seen != self._seen:
+            self._seen = moment.seen
             self._found.clear()
         found = self._found.get(text)
         if found is None:

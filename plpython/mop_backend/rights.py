@@ -33,11 +33,21 @@ LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
 WHERE c.rolname = current_user AND s.rolname = session_user
 """
 # On a standby, the text of a snapshot does not have the transactions that run, so two snapshots can have the same text.
+# Rights are those of now, also where a transaction keeps its snapshot: there, the statement belongs to the text. So it
+# does on Greenplum and Citus, where rows can change at segments or other nodes without a transaction number here.
 _NOW = """
 SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
+       pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid::pg_catalog.int8 AS role_oid,
+       pg_catalog.to_regrole(pg_catalog.quote_ident(session_user))::pg_catalog.oid::pg_catalog.int8 AS login_oid,
        pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) AS statement,
        CASE WHEN NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.txid_current_if_assigned() IS NULL
-            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
+            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text || CASE
+                WHEN pg_catalog.current_setting('transaction_isolation')
+                    <> 'read committed'  -- defence: kept-snapshots = = 'none'
+                    OR pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL
+                    OR pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
+                THEN ' ' || pg_catalog.statement_timestamp()::pg_catalog.text ELSE '' END
+       END AS snapshot
 """
 
 _now_plan: object = None
@@ -64,13 +74,21 @@ class Moment(NamedTuple):
         When the client's statement began, in seconds.
     snapshot : str or None
         The transactions that the caller's query sees; None on a standby, and if this transaction may have changed
-        something. While this text is the same, a query of tables and catalogs returns the same.
+        something. While this text is the same, a query of tables and catalogs returns the same, except in a cursor.
+    oids : tuple of (int or None)
+        Those of role and login, whose names can change.
     """
 
     role: str
     login: str
     statement: float
     snapshot: str | None
+    oids: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """What a query of tables and catalogs depends on, if there is a snapshot."""
+        return self.role, self.login, self.oids, self.snapshot
 
 
 class MixedRoles(Exception):
@@ -120,4 +138,5 @@ def check_roles(plpy: ModuleType) -> Moment:
     row = plpy.execute(_now_plan)[0]
     if (row["role"], row["login"]) not in _seen:
         caller_roles(plpy.execute)
-    return Moment(row["role"], row["login"], row["statement"], row["snapshot"])
+    oids = row["role_oid"], row["login_oid"]
+    return Moment(row["role"], row["login"], row["statement"], row["snapshot"], oids)

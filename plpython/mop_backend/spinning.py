@@ -2,8 +2,8 @@
 prediction.
 
 To wake a sleeping process, the kernel sends an interrupt to another processor. In a virtual machine that takes as long
-as the work on one row. ``predict.py`` waits in this way for a row's answer, ``trainer/process/lifetime.py`` for the
-next request.
+as the work on one row. ``predict.py`` waits in this way for a row's answer, ``trainer/process/lifetime.py`` and
+``trainer/process/seats.py`` for the next request.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from mop_backend.nodes import AT_COORDINATOR
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.data.engine import engine_of_table, is_missing_here, keeps_order
+from madlib_mop.driver.data.engine import engine_of_table, has_segments, is_missing_here, keeps_order
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import find_model
@@ -26,14 +26,15 @@ def predict(call: Call) -> Header:
     dict
         ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request predict_load. ``images``: the
         columns with images, each with the height, width and channels that its images get. ``keeps_order``: see
-        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``outputs``: the name, the classes and
-        the held-out scores of each output (mop_backend/classes.py). For a model of a table also ``label``, its name in
-        messages, and what `_queries` returns.
+        `keeps_order` of driver/data/engine.py. ``start``: for the request start. ``shares``: whether sessions share
+        trainers. ``outputs``: the name, the classes and the held-out scores of each output (mop_backend/classes.py).
+        For a model of a table also ``label``, its name in messages, and what `_queries` returns.
     """
     session, name = call.session, call.arguments["model_table"]
     if name is not None and not is_registered(name):
         _check_at_node(session, name)
     model = find_model(session, call.function, name, call.arguments.get("mst_key"))
+    settings = read_settings(FixedSettings(session), session, 1, use_caching=False)
     images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
     queries = {}
     if isinstance(model.place, ModelLocation):
@@ -47,7 +48,8 @@ def predict(call: Call) -> Header:
         "images": images,
         "outputs": describe_outputs(model),
         "keeps_order": keeps_order(session),
-        "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
+        "start": settings.session_trainer_start(),
+        "shares": settings.share_trainers and not has_segments(session),  # nobody has tried it there
     }
 
 

@@ -42,6 +42,11 @@ def engine_of_table(session: EngineCaller, relation: Relation) -> Engine:
     return Postgres(_catalog_opener(session))
 
 
+def has_segments(session: EngineCaller) -> bool:
+    """Return whether the rows of tables are at segments of Greenplum or Cloudberry."""
+    return _cluster(session) is not None
+
+
 def keeps_order(session: EngineCaller) -> bool:
     """Return whether the rows of tables are on this server, and all scans of a table return them in the same order."""
     if cluster := _cluster(session):

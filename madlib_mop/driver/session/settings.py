@@ -37,7 +37,7 @@ _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 _TRAINER_IDLE_S = 120
 _POLICY_TIMEOUT_S = 10
-CALLER_SWITCHES = ("materialise_features", "fused_training", "backend")
+CALLER_SWITCHES = ("materialise_features", "fused_training", "share_trainers", "backend")
 #: All settings that callers may SET; segments and hosts are read when rows are packed.
 SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_SWITCHES)
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
@@ -90,7 +90,9 @@ class Settings:
     shard_directory : str or None
         Where these files are on this server; None: in its directory of temporary files.
     predict_memory_bytes, predict_idle_s : int
-        Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
+        Memory limit and idle time of a trainer for madlib_mop.predict.
+    share_trainers : bool
+        Whether sessions of one role share these.
     host_wait_s : int
         Maximum waiting time for a lost host of a segment.
     trainer_idle_s : int
@@ -121,6 +123,7 @@ class Settings:
     sandbox: bool
     materialise_features: bool
     fused_training: int
+    share_trainers: bool
     backend: BackendName = BackendName.TENSORFLOW
     shard_disk_bytes: int = 0
     shard_directory: str | None = None
@@ -146,9 +149,9 @@ class Settings:
         return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
 
     def session_trainer_start(self) -> Header:
-        """Return the start parameters of the trainer that a session keeps for madlib_mop.predict.
+        """Return the start parameters of a trainer for madlib_mop.predict.
 
-        Many sessions can each have one, so it has little memory and ends when idle.
+        There can be many, so each has little memory and ends when idle.
         """
         return {
             **self.trainer_start(),
@@ -212,6 +215,7 @@ def read_settings(
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),
+        share_trainers=_switch("share_trainers", fixed, session),
         backend=backend or read_backend(record, session),
         shard_disk_bytes=_shard_disk_bytes(fixed, session),
         shard_directory=_shard_directory(fixed),

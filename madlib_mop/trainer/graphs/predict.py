@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import keras
 import numpy as np
 
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.running import batch_rows, combines_rows, filled, filled_batch_rows, fixed_rows, is_rowwise
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer.backends import choice
@@ -15,7 +16,7 @@ from madlib_mop.trainer.backends.base.interface import PredictBatch
 from madlib_mop.trainer.data.parts import TensorSpec
 from madlib_mop.trainer.data.shards import aligned_empty
 from madlib_mop.trainer.graphs.compiled import check_columns
-from madlib_mop.trainer.process.failures import invalid_input
+from madlib_mop.trainer.process.failures import NOT_LOADED, RequestFailure, invalid_input
 
 if TYPE_CHECKING:
     from madlib_mop.trainer.data.rows import RowEncoder
@@ -92,6 +93,11 @@ class Predictor:
         return function
 
     @property
+    def is_same_in_batches(self) -> bool:
+        """Whether a row has the same bits alone and in every batch."""
+        return self._fills
+
+    @property
     def row_encoder(self) -> "RowEncoder":
         """The encoder of rows. Raises RequestFailure (input) if the model takes arrays."""
         if self.rows is None:
@@ -130,6 +136,10 @@ class Predictor:
         if single and len(self._one_row) < _MAX_SHAPES:
             self._one_row[shapes] = self._function(DataSpec.of(tuple(xs)))
         return Values.of(single, outputs)
+
+    def n_rows(self, columns: Sequence[np.ndarray]) -> int:
+        """Return how many rows `values` takes these columns for; it raises the same errors for their shapes."""
+        return 1 if self._is_single(tuple(column.shape for column in columns)) else len(columns[0])
 
     def _is_single(self, shapes: "Shapes") -> bool:
         """Return whether columns of these shapes are one row; refuse those that are not many rows either."""
@@ -191,21 +201,35 @@ class Values(NamedTuple):
 class Predictors:
     """Loaded models by key; the least recently used ones are dropped beyond a number and a sum of bytes."""
 
-    def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
-        self._max_models = max_models
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
+        self._max_models, self._max_bytes = 8, 1 << 30
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the variables of all loaded models."""
+        return sum(predictor.n_bytes for predictor in self._loaded.values())
+
+    def limit(self, max_models: int, max_bytes: int | None) -> None:
+        """Set the number, and lower the sum of bytes if one is given."""
+        self._max_models = max_models
+        if max_bytes is not None:
+            self._max_bytes = min(self._max_bytes, max_bytes)
 
     def keys(self) -> list[str]:
         """Return the loaded models."""
         return list(self._loaded)
+
+    def is_same_in_batches(self, key: str) -> bool:
+        """Return whether a model is loaded whose predictions of a row have the same bits alone and in every batch."""
+        return key in self._loaded and self._loaded[key].is_same_in_batches
 
     def add(self, key: str, predictor: Predictor) -> None:
         """Keep a model; it is never dropped to make room for itself."""
         self._loaded[key] = predictor
         self._loaded.move_to_end(key)
         while len(self._loaded) > 1 and (
-            len(self._loaded) > self._max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
+            len(self._loaded) > self._max_models or self.n_bytes > self._max_bytes
         ):
             self._loaded.popitem(last=False)
 
@@ -213,10 +237,16 @@ class Predictors:
         """Drop a model, if it is cached."""
         self._loaded.pop(key, None)
 
+    def clear(self) -> None:
+        """Drop all models."""
+        self._loaded.clear()
+
     def get(self, key: str) -> Predictor:
-        """Return a model. Raises RequestFailure (input) if it is not loaded."""
+        """Return a model. Raises RequestFailure (not loaded)."""
         if key not in self._loaded:
-            raise invalid_input("no model is loaded for prediction", hint="Load one first.")
+            raise RequestFailure(
+                NOT_LOADED, InvalidParameter("no model is loaded for prediction", hint="Load one first.")
+            )
         self._loaded.move_to_end(key)
         return self._loaded[key]
 

@@ -5,16 +5,15 @@ import re
 import traceback
 from collections.abc import Iterator
 
+from mop_backend import refusals
 from mop_backend.frames import Header
 
 from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources, is_exhausted
 
 #: The configuration is the cause: its model ends ``failed``, the others continue.
 MODEL = "model"
-#: The data or the request is at fault.
-INPUT = "input"
-#: Memory was insufficient.
-MEMORY = "memory"
+#: These are explained in ``refusals.py``.
+INPUT, MEMORY, NOT_LOADED, NOT_SHARED = refusals.INPUT, refusals.MEMORY, refusals.NOT_LOADED, refusals.NOT_SHARED
 #: The trainer is at fault.
 INTERNAL = "internal"
 
@@ -46,6 +45,11 @@ class RequestFailure(Exception):
 def invalid_input(message: str, hint: str | None = None) -> RequestFailure:
     """Make the failure for data that cannot be trained on."""
     return RequestFailure(INPUT, InvalidParameter(message, hint=hint))
+
+
+def not_shared(what: str) -> RequestFailure:
+    """Make the failure for what a trainer that sessions share does not do; a session's own trainer does it."""
+    return RequestFailure(NOT_SHARED, OutOfResources(f"a trainer that sessions share does not {what}"))
 
 
 def model_failed(message: str, hint: str | None = None) -> RequestFailure:

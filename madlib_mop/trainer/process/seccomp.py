@@ -34,16 +34,16 @@ _NVIDIA_TYPE, _TYPE_MASK = 0x4600, 0xFF00
 _UVM_END, _UVM_MORE = 0x100, (0x30000001, 0x30000002)
 
 
-def restrict_calls(with_gpus: bool = False, with_file: bool = False) -> bool:
+def restrict_calls(with_gpus: bool = False, with_file: bool = False, with_seats: bool = False) -> bool:
     """Drop, for all threads, the system calls that ``syscalls.py`` does not allow; return whether that succeeded.
 
     ``with_gpus`` leaves the requests to NVIDIA's devices, and shared memory; ``with_file`` the one that reserves space
-    in the open file for rows.
+    in the open file for rows, ``with_seats`` the one that takes sockets from the fork server.
     """
     architecture = syscalls.ARCHITECTURES.get(platform.machine())
     if architecture is None or not no_new_privileges():
         return False
-    program = filter_for(architecture, os.getpid(), with_gpus, with_file)
+    program = filter_for(architecture, os.getpid(), with_gpus, with_file, with_seats)
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
 
     class Program(ctypes.Structure):
@@ -54,7 +54,11 @@ def restrict_calls(with_gpus: bool = False, with_file: bool = False) -> bool:
 
 
 def filter_for(
-    architecture: syscalls.ProcessorArchitecture, own_pid: int, with_gpus: bool, with_file: bool = False
+    architecture: syscalls.ProcessorArchitecture,
+    own_pid: int,
+    with_gpus: bool,
+    with_file: bool = False,
+    with_seats: bool = False,
 ) -> list[Instruction]:
     """Return the filter of a process of that number; calls of another architecture end it."""
     column = architecture.column
@@ -66,6 +70,9 @@ def filter_for(
         program += _if_call(numbers, column, [_ALLOW])
     if with_file:  # defence: space-for-trainers-with-files = True
         for numbers in syscalls.SPACE_OF_FILES.values():
+            program += _if_call(numbers, column, [_ALLOW])
+    if with_seats:  # defence: seats-of-shared-trainers = True
+        for numbers in syscalls.SEATS.values():
             program += _if_call(numbers, column, [_ALLOW])
     for name, checked in syscalls.CHECKED.items():
         body = _check(checked, own_pid)

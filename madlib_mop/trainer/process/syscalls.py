@@ -101,6 +101,9 @@ SHARED_MEMORY: Mapping[str, Numbers] = {"memfd_create": (319, 279), "ftruncate":
 #: size of files applies.
 SPACE_OF_FILES: Mapping[str, Numbers] = {"fallocate": (285, 47)}
 
+#: Takes the socket of another session: allowed for a trainer that sessions share. Only the fork server sends it any.
+SEATS: Mapping[str, Numbers] = {"recvmsg": (47, 212)}
+
 #: Answered with ENOSYS, as by a kernel without them: glibc then creates threads with ``clone``, whose flags a filter
 #: can check.
 MISSING: Mapping[str, Numbers] = {

@@ -15,6 +15,9 @@ _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 _SWAPPED = "tests/security/test_swapped_schemas.py::"
 _PREDICTING = "tests/security/test_predicting_sessions.py::"
 _PATH = "tests/security/test_hostile_path.py::"
+_SEATS = "tests/unit/trainer/test_seats.py::"
+_TOGETHER = "tests/unit/trainer/test_together.py::"
+_FORKSERVER = "tests/unit/trainer/test_forkserver.py::"
 
 DEFENCES_OF_RIGHTS = (
     Defence(
@@ -46,6 +49,85 @@ DEFENCES_OF_RIGHTS = (
         "key-of-a-model",
         "no view chooses the key by which a session's trainer knows a model",
         (_PREDICTING + "test_a_view_that_shows_the_version_of_another_model_gets_and_gives_no_answer_of_it",),
+    ),
+    Defence(
+        "kept-snapshots",
+        "a right that is revoked ends predictions, also in a transaction that keeps its snapshot",
+        (
+            "tests/integration/test_shared_trainers.py"
+            "::test_a_right_that_is_revoked_ends_predictions_though_the_trainer_has_the_model",
+        ),
+    ),
+    Defence(
+        "roles-of-shared-trainers",
+        "a session that predicts as another role leaves the trainer that sessions of its role share",
+        (
+            "tests/integration/test_shared_trainers.py"
+            "::test_a_session_that_predicts_as_another_role_shares_no_trainer_any_more",
+        ),
+    ),
+    Defence(
+        "errors-of-other-sessions",
+        "what a trainer that sessions share writes to its standard error is shown to none of them",
+        (_SEATS + "test_a_shared_child_has_no_standard_error_that_anybody_reads",),
+    ),
+    Defence(
+        "logins-of-shared-trainers",
+        "sessions of several logins share no trainer, also after SET ROLE to one role",
+        ("tests/unit/backend/test_shared_trainers.py::test_sessions_of_several_logins_share_no_trainer",),
+    ),
+    Defence(
+        "trainers-of-others",
+        "a session that has lost its connection to a shared trainer does not end the trainer of the others",
+        (_SEATS + "test_the_child_of_others_is_not_killed_by_who_has_lost_a_seat",),
+    ),
+    Defence(
+        "sessions-that-stall",
+        "a session that stops in the middle of a request or an answer blocks no other one",
+        (
+            _SEATS + "test_who_stops_in_the_middle_of_a_request_loses_its_seat",
+            _SEATS + "test_who_does_not_read_an_answer_loses_its_seat",
+        ),
+    ),
+    Defence(
+        "size-of-shared-requests",
+        "a request that is too large for a shared trainer is not read",
+        (_SEATS + "test_who_sends_too_much_loses_its_seat_before_it_is_read",),
+    ),
+    Defence(
+        "size-of-shared-answers",
+        "an answer that is too large for a shared trainer is an error of one session",
+        (_FORKSERVER + "test_an_answer_that_is_too_large_for_a_shared_trainer_is_an_error_of_its_client_alone",),
+    ),
+    Defence(
+        "records-predicted-together",
+        "a shared trainer holds no more than one large record at once",
+        ("tests/unit/trainer/test_protocol.py::test_only_small_records_are_predicted_together",),
+    ),
+    Defence(
+        "fds-of-a-role",
+        "sessions of one role leave descriptors of the fork server for other roles",
+        (_SEATS + "test_the_shared_children_of_a_role_leave_descriptors_for_those_of_others",),
+    ),
+    Defence(
+        "roles-at-a-fork-server",
+        "a fork server gives no process of one role a child of another one, whatever use they name",
+        (_SEATS + "test_children_of_several_roles_are_never_the_same",),
+    ),
+    Defence(
+        "rows-of-shared-requests",
+        "no session has a shared trainer predict many rows at once, while the others wait",
+        (_TOGETHER + "test_a_shared_trainer_predicts_no_more_rows_at_once_than_are_read_ahead",),
+    ),
+    Defence(
+        "descriptors-of-a-fork-server",
+        "a fork server forks and shares no more processes than it has descriptors for",
+        (_SEATS + "test_a_fork_server_without_descriptors_refuses_and_goes_on",),
+    ),
+    Defence(
+        "seats-of-shared-trainers",
+        "a trainer that no sessions share takes no descriptors",
+        ("tests/unit/trainer/test_seccomp.py::test_sockets_are_taken_by_trainers_that_sessions_share",),
     ),
     Defence(
         "nested-prediction",

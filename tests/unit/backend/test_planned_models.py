@@ -22,7 +22,7 @@ sys.modules["plpy"] = plpy
 from mop_backend import __version__, call, interrupts, predict
 from mop_backend.predict_model import FoundModel
 class Trainer:
-    alive = True
+    alive, is_shared = True, False
     def ask(self, header, blobs=()):
         check()
         return {{"ok": True, "widths": [2], "single": True}}, [b"some values"]

@@ -62,6 +62,17 @@ def test_features_are_kept_unless_somebody_turned_that_off(fixed, own, on):
     assert settings.materialise_features == on == settings.trainer_start()["materialise_features"]
 
 
+@pytest.mark.parametrize(
+    "fixed, own, on",
+    [(None, None, True), ("off", None, False), ("off", "on", False), ("on", "off", False), (None, "no", False)],
+)
+def test_trainers_are_shared_unless_somebody_turned_that_off(fixed, own, on):
+    settings = read({"share_trainers": fixed} if fixed else {}, {"share_trainers": own} if own else {})
+    assert settings.share_trainers == on
+    with pytest.raises(InvalidParameter, match="must be on or off. Received: 'never' .madlib_mop.setting"):
+        read({"share_trainers": "never"})
+
+
 def test_a_switch_is_on_or_off():
     with pytest.raises(InvalidParameter, match="must be on or off. Received: 'maybe' .SET madlib_mop."):
         read(own={"materialise_features": "maybe"})

@@ -6,11 +6,13 @@ import os
 import pathlib
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
 import uuid
 
+import keras
 import numpy as np
 import pytest
 from mop_backend.forkserver import ForkServer
@@ -19,9 +21,9 @@ from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer import forkserver as trainers
 from madlib_mop.trainer.process.loading import UNUSED
-from tests.helpers.unit.cases import CASES
+from tests.helpers.unit.cases import CASES, architecture_of
 from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
-from tests.unit.trainer.test_lifetime import ended
+from tests.unit.trainer.test_lifetime import cpu_ticks, ended
 
 RUN = (
     "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
@@ -78,10 +80,9 @@ def trainer(server: ForkServer, **more):
         child.stop()
 
 
-def train(ask) -> dict:
-    """Train a visit of the first case with `ask`, which takes a header and returns an answer."""
-    case = CASES[0]
-    xs, ys = case.data(64)
+def train(ask, case=CASES[0], n_rows: int = 64) -> dict:
+    """Train a visit of a case with `ask`, which takes a header and returns an answer."""
+    xs, ys = case.data(n_rows)
     ask({"op": "shard_begin", "shard": "s", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0}, [], False)
     ask({"op": "shard_rows", "shapes": [a.shape for a in (*xs, *ys)]}, [*xs, *ys], False)
     ask({"op": "shard_end", "shard": "s"}, [], True)
@@ -417,18 +418,209 @@ def test_those_that_wait_end_with_the_server():
             ended(pid)
 
 
-def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch):
+@contextlib.contextmanager
+def sharing(server: ForkServer, use: str = "s", **more):
+    """A trainer that others share; yields it after its start."""
+    shared = server.share(10, use)
+    assert shared is not None
+    child = Child(TRAINER, shared=shared)
+    try:
+        answer, _ = child.ask({**START, **more})
+        assert answer["ok"] and answer["pid"] == child.pid, answer
+        yield child
+    finally:
+        child.stop()
+
+
+def test_few_trainers_are_shared_by_many_clients_of_one_use(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(8)]
+        pids = {child.pid for child in children}
+        assert len(pids) == 2
+        assert stack.enter_context(sharing(server, "other")).pid not in pids
+        for child in children:
+            assert child.ask({"op": "stats"})[0]["ok"]
+
+
+def test_a_shared_trainer_ends_with_the_last_of_its_clients(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        same = [child for child in children if child.pid == children[0].pid]
+        assert len(same) > 1
+        for child in same[1:]:
+            child.stop()
+        assert same[0].alive and same[0].ask({"op": "stats"})[0]["ok"]
+        same[0].stop()
+        ended(same[0].pid)
+
+
+def test_all_clients_of_a_shared_trainer_see_its_end(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        same = [child for child in children if child.pid == children[0].pid]
+        os.kill(same[0].pid, signal.SIGKILL)
+        for child in same:
+            with pytest.raises(ChildDied) as death:
+                child.ask({"op": "stats"})
+            assert death.value.returncode == -signal.SIGKILL
+        assert stack.enter_context(sharing(server)).pid != same[0].pid
+
+
+def test_any_number_of_clients_one_after_the_other_share_few_trainers(server):
+    with contextlib.ExitStack() as stack:
+        pids = {stack.enter_context(sharing(server)).pid for _ in range(2)}
+        for _ in range(300):
+            with sharing(server) as child:
+                pids.add(child.pid)
+        assert len(pids) == 2
+        assert all(len(os.listdir(f"/proc/{pid}/fd")) < 100 for pid in pids)
+
+
+def test_a_client_of_another_start_is_refused(server):
+    with contextlib.ExitStack() as stack:
+        pids = {stack.enter_context(sharing(server)).pid for _ in range(2)}
+        shared = server.share(10, "s")
+        child = Child(TRAINER, shared=shared)
+        stack.callback(child.stop)
+        assert child.pid in pids
+        answer, _ = child.ask({**START, "threads": 2})
+        assert answer["error"]["message"].endswith("the trainer has been started already")
+
+
+def test_a_shared_trainer_has_the_same_sandbox_and_no_file_of_the_fork_server_but_its_seats(server):
+    own = Child(TRAINER, forkserver=server)
+    with sharing(server) as child:
+        answers = [child.ask(START)[0], own.ask(START)[0]]
+        assert len({(answer["landlock"], answer["seccomp"]) for answer in answers}) == 1
+        files = {os.readlink(fd).partition(":")[0] for fd in pathlib.Path(f"/proc/{child.pid}/fd").iterdir()}
+        assert {file for file in files if not file.startswith("/proc/")} <= {"/dev/null", "anon_inode", "socket"}
+    own.stop()
+
+
+def test_what_a_client_leaves_half_written_hurts_no_other(server):
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        hasty, *others = [child for child in children if child.pid == children[0].pid]
+        os.write(hasty._stdin.fileno(), b"\0\0\0")
+        hasty.stop()
+        assert others and all(child.ask({"op": "stats"})[0]["ok"] for child in others)
+
+
+def test_a_shared_trainer_that_works_for_a_client_who_has_left_ends_without_an_error(server):
+    """Whoever shares it asks again, as after its idle time."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        left, other, *_ = [child for child in children if child.pid == children[0].pid]
+        train(asked(left), CASES[1], 400)
+        long = {**CASES[1].request(), "fit_params": "batch_size=1, epochs=100000"}
+        before = cpu_ticks(left.pid)
+        left.send({"op": "train", "members": [member(long)], "shard": "s", "epoch": 1, "segment_id": 0})
+        while cpu_ticks(left.pid) < before + 30:  # it trains
+            time.sleep(0.01)
+        left.stop()
+        with pytest.raises(ChildDied) as death:
+            other.ask({"op": "stats"})
+        assert death.value.returncode == 0
+
+
+def test_clients_of_a_shared_trainer_see_no_error_of_others(server):
+    """Errors can have values of rows; a trainer's last words would be shown to all its clients."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server)) for _ in range(5)]
+        mistaken, other, *_ = [child for child in children if child.pid == children[0].pid]
+        answer, _ = mistaken.ask({"op": "a secret"})
+        assert "a secret" in answer["error"]["message"]
+        assert other.stderr_tail() == ""
+        assert os.readlink(f"/proc/{other.pid}/fd/1") == os.readlink(f"/proc/{other.pid}/fd/2") == "/dev/null"
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def wide(server):
+    """Two clients of one trainer with little memory, in which a model has thousands of outputs for each number."""
+    more = {"memory_limit_bytes": 1536 * MIB, "idle_s": 60}
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(sharing(server, "wide", **more)) for _ in range(5)]
+        one, other, *_ = [child for child in children if child.pid == children[0].pid]
+        assert load(one, "k", _wide).get("ok")
+        yield one, other
+
+
+WIDTH = 15_000
+
+
+def _wide():
+    return keras.Sequential([keras.Input((1,)), keras.layers.Dense(WIDTH)])
+
+
+def _wider():
+    return keras.Sequential([keras.Input((1,)), keras.layers.Dense(20 * WIDTH)])
+
+
+def load(child: Child, key: str, build) -> dict:
+    model = {**CASES[0].request(), "arch": architecture_of(build)}
+    header = {"op": "predict_load", "model": model, "normalizing_const": 1.0, "has_weights": True, "key": key}
+    return child.ask(header, [np.ones(2 * build().output_shape[1], np.float32).tobytes()])[0]
+
+
+def predicting(n_rows: int, key: str = "k") -> tuple[dict, list[bytes]]:
+    header = {"op": "predict_values", "key": key, "dtypes": ["f4"], "shapes": [[n_rows, 1]]}
+    return header, [np.zeros(n_rows, np.float32).tobytes()]
+
+
+def test_an_answer_that_a_client_does_not_read_delays_the_others_for_a_moment(wide):
+    one, other = wide
+    one.send(*predicting(400))  # 24 MB of answer
+    one.await_answer(10)
+    other.send(*predicting(1))
+    assert other.await_answer(10) and other.receive()[0]["ok"]
+    with pytest.raises(ChildDied) as death:
+        one.receive()
+    assert death.value.returncode == 0  # it asks again
+
+
+def test_an_answer_that_is_too_large_for_a_shared_trainer_is_an_error_of_its_client_alone(wide):
+    one, other = wide
+    answer, blobs = one.ask(*predicting(4000))  # 240 MB; the limit is 192
+    assert (answer["kind"], answer["error"]["sqlstate"], blobs) == ("not shared", "53000", [])
+    assert one.ask(*predicting(1))[0]["ok"] and other.ask(*predicting(1))[0]["ok"]
+
+
+def test_a_request_that_runs_out_of_memory_is_an_error_of_its_client_alone(wide):
+    one, other = wide
+    assert load(one, "wider", _wider).get("ok")
+    answer, _ = one.ask(*predicting(4000, "wider"))  # 5 GB
+    assert answer["kind"] == "memory"
+    if not answer["ending"]:
+        assert other.ask(*predicting(1))[0]["kind"] == "not loaded"
+        assert load(other, "k", _wide).get("ok") and other.ask(*predicting(1))[0]["ok"]
+
+
+def test_a_request_that_is_too_large_for_a_shared_trainer_is_not_read(wide):
+    one, other = wide
+    os.write(one._stdin.fileno(), struct.pack(">IIQ", 2, 1, 200 * MIB) + b"{}")
+    with pytest.raises(ChildDied) as death:
+        one.receive()
+    assert death.value.returncode == 0 and one.pid == other.pid
+    assert other.ask(*predicting(1))[0]["ok"]
+
+
+@pytest.mark.parametrize("run", [trainers._run, trainers._serve_seats])
+def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch, run):
     """A fork has the generators of its parent, which has loaded NumPy's."""
     drawn = []
     draw = lambda _: drawn.append((random.random(), np.random.random()))  # noqa: E731 -- in place of a trainer's service
     monkeypatch.setattr("madlib_mop.trainer.__main__.serve", draw)
-    monkeypatch.setattr(trainers.lifetime, "set_up_forked", lambda: None)
+    monkeypatch.setattr("madlib_mop.trainer.server.serve_seats", draw)
+    monkeypatch.setattr(trainers.lifetime, "set_up_forked", lambda: ())
     states = random.getstate(), np.random.get_state()
     try:
         for _ in range(2):
             random.setstate(states[0])
             np.random.set_state(states[1])
-            assert trainers._run() == 0
+            assert run() == 0
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

@@ -214,7 +214,7 @@ def test_a_trainer_that_waits_has_no_rows_in_its_file_and_serves_the_next_run_wi
 def test_a_trainer_serves_no_other_run_if_rows_stay_in_its_file(tmp_path, stay):
     made = open_shard_file({**DISK, "shard_directory": str(tmp_path)})
     file = ShardFile(made.fd, made.limit_bytes, made.directory)
-    service = TrainerService(0)
+    service = TrainerService(lambda: None)
     service._shards, service._start = ShardCache(0, file), None
     service._visitor = Visitor(file=file)
     kept = file.arrays([((10,), np.dtype(np.float32))])

@@ -4,12 +4,14 @@ import hashlib
 import importlib
 import importlib.util
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from madlib_mop.trainer.data import state
 from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES
+from madlib_mop.trainer.server import TrainerService
 from tests.helpers.unit.cases import CASES, weights_of
 from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError
 
@@ -221,3 +223,12 @@ def test_a_trainer_without_its_backend_says_what_to_install(forked):
         trainer.start(backend="jax")
     assert raised.value.kind == "input" and raised.value.sqlstate == "55000"
     assert "have no package jax" in raised.value.message and "BACKENDS='tensorflow jax'" in raised.value.hint
+
+
+def test_only_small_records_are_predicted_together():
+    service = TrainerService(lambda: None, is_shared=True)
+    service.started = True
+    service._visitor = SimpleNamespace(predictors=SimpleNamespace(is_same_in_batches=lambda key: True))
+    header = {"op": "predict_row", "fields": [], "encoding": "UTF8", "key": "k"}
+    assert service.form_of_row(header, [bytes(1 << 16)]) is not None
+    assert service.form_of_row(header, [bytes((1 << 16) + 1)]) is None

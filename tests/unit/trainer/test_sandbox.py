@@ -25,7 +25,7 @@ if {op!r} == "boosting":
     request |= dict(op="start", memory_limit_bytes=4 << 30)
     answer, _ = boosting.BoostingService(read_fd).answer(server.Request(request), [])
 else:
-    answer, _ = getattr(server.TrainerService(read_fd), {op!r})(request, [])
+    answer, _ = getattr(server.TrainerService(lambda: server.end_with_peer(read_fd)), {op!r})(request, [])
 import ctypes, json, os, resource, signal, socket, subprocess, threading
 results = {{"landlock": answer["landlock"], "seccomp": answer["seccomp"]}}
 def attempt(name, call):

@@ -24,7 +24,7 @@ if not {guarded!r}:
 victim = int(sys.argv[1])
 read_fd, write_fd = lifetime.set_up(choice.environment_of())
 pidfd = os.pidfd_open(victim)  # as if it had been left open
-in_force = server.TrainerService(read_fd).confine(server.Request(op="confine"), [])[0]
+in_force = server.TrainerService(lambda: server.end_with_peer(read_fd)).confine(server.Request(op="confine"), [])[0]
 exec(compile({calls!r}, "calls", "exec"))
 results = {{name: eval(call) for name, call in {wanted!r}.items()}}
 os.write(write_fd, json.dumps({{**results, "in_force": in_force}}).encode())
@@ -100,9 +100,9 @@ def test_the_probe_would_notice():
 class Filter:
     """The filter of process 77 as the kernel runs it, on any architecture."""
 
-    def __init__(self, machine: str, with_gpus: bool = False, with_file: bool = False):
+    def __init__(self, machine: str, with_gpus: bool = False, with_file: bool = False, with_seats: bool = False):
         self.architecture = syscalls.ARCHITECTURES[machine]
-        self.program = seccomp.filter_for(self.architecture, 77, with_gpus, with_file)
+        self.program = seccomp.filter_for(self.architecture, 77, with_gpus, with_file, with_seats)
 
     def answer(self, number: int, *arguments: int, audit: int | None = None) -> int:
         """Return what the filter returns for a call."""
@@ -157,6 +157,13 @@ def test_the_filter_of_each_architecture(machine):
 def test_space_is_reserved_by_trainers_with_a_file(machine):
     number = syscalls.SPACE_OF_FILES["fallocate"][MACHINES[machine]]
     assert Filter(machine, with_file=True).answer(number, 3) == ALLOW
+    assert Filter(machine).answer(number, 3) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sockets_are_taken_by_trainers_that_sessions_share(machine):
+    number = syscalls.SEATS["recvmsg"][MACHINES[machine]]
+    assert Filter(machine, with_seats=True).answer(number, 3) == ALLOW
     assert Filter(machine).answer(number, 3) == EPERM
 
 
