@@ -175,15 +175,24 @@ def _log_loss(of_truth: Floats) -> float:
 def fit_isotonic(probabilities: Floats, truth: Codes) -> tuple[Curve, ...]:
     """Return an increasing curve from probabilities to shares for each class, of two classes for the second (Zadrozny
     and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, 2002)."""
+    n_classes = probabilities.shape[1]
+    classes = [1] if n_classes == 2 else range(n_classes)
+    return tuple(_isotonic(probabilities[:, number], truth == number) for number in classes)
+
+
+def _isotonic(probabilities: Floats, is_class: npt.NDArray[np.bool_]) -> Curve:
+    """Return the curve of a class. Each block of rows with one share has one row more, of which the network's
+    probability is true: else the first share would be 0 and the last 1, and new rows would make the log loss infinite.
+    """
     from sklearn.isotonic import IsotonicRegression  # a package of the server; only here
 
-    n_classes = probabilities.shape[1]
-    found = []
-    for number in [1] if n_classes == 2 else range(n_classes):
-        fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(probabilities[:, number], truth == number)
-        x, first = np.unique(fitted.X_thresholds_, return_index=True)
-        found.append(Curve(tuple(x.tolist()), tuple(fitted.y_thresholds_[first].tolist())))
-    return tuple(found)
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(probabilities, is_class)
+    x, first = np.unique(fitted.X_thresholds_, return_index=True)
+    shares, starts, place = np.unique(fitted.y_thresholds_[first], return_index=True, return_inverse=True)
+    block = np.searchsorted(x[starts], probabilities, side="right") - 1
+    n_rows, total = np.bincount(block), np.bincount(block, probabilities)
+    smoothed = np.maximum.accumulate((n_rows * shares + total / n_rows) / (n_rows + 1))
+    return Curve(tuple(x.tolist()), tuple(smoothed[place].tolist()))
 
 
 def coverage_error(n_rows: int, coverage: float) -> float:

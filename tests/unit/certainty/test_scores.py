@@ -173,8 +173,25 @@ def test_isotonic_curves_improve_new_rows(n_classes):
     sklearn = pytest.importorskip("sklearn.isotonic")
     fitted = sklearn.IsotonicRegression(out_of_bounds="clip").fit(probabilities[:4000, 1], truth[:4000] == 1)
     points = np.linspace(0, 1, 101)
-    curve = fit_isotonic(probabilities[:4000], truth[:4000])[0 if n_classes == 2 else 1]
-    assert [curve.at(x) for x in points.tolist()] == pytest.approx(fitted.predict(points).tolist())
+    curve = record.curves[0 if n_classes == 2 else 1]
+    assert [curve.at(x) for x in points.tolist()] == pytest.approx(fitted.predict(points).tolist(), abs=0.05)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_isotonic_curves_make_no_class_certain(n_classes):
+    """Of the rows below the first one of a class, none has it: new rows have."""
+    probabilities, truth = classes_of(5000, n_classes)
+    record = of_classes("kind", "t", probabilities[:1000], truth[:1000], ISOTONIC)
+    assert all(list(curve.y) == sorted(curve.y) and min(curve.y) > 0 and max(curve.y) < 1 for curve in record.curves)
+    rows, codes = probabilities[1000:], truth[1000:]
+    assert log_loss(calibrate(rows, record), codes) < 1.05 * log_loss(rows, codes)
+
+
+def test_the_curve_of_few_rows_is_that_of_its_blocks_and_one_row_more_in_each():
+    rows, truth = np.array([0.1, 0.2, 0.4, 0.8]), np.array([0, 1, 0, 1])
+    (curve,) = fit_isotonic(np.stack([1 - rows, rows], axis=1), truth)
+    assert curve.x == (0.1, 0.2, 0.4, 0.8)
+    assert curve.y == pytest.approx((0.1 / 2, (1 + 0.3) / 3, (1 + 0.3) / 3, 1.8 / 2))
 
 
 def test_rows_that_have_no_best_temperature_keep_theirs():
