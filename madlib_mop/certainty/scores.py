@@ -3,7 +3,7 @@ calibrated probabilities; called by driver/registry/held_out.py. Calibrated prob
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +30,11 @@ MOST_SCORES = 1000
 _WORST = 200
 #: Isotonic calibration needs a curve for each class.
 MOST_CURVES = 20
-_LEAST_INVERSE, _MOST_INVERSE, _STEPS = 1e-3, 1e3, 100
-#: For the share of uniform probabilities: how much lower the temperature can be, and steps of the searches.
-_MOST_SHARPER, _SECTIONS, _GOLDEN = 16.0, 24, (5**0.5 - 1) / 2
+#: Before any row is seen, 95 of 100 temperatures are between 1/2 and 2: the standard deviation of their logarithms.
+_USUAL = math.log(2) / 2
+#: The searches of a temperature: the most that logarithms are multiplied by or divided by, how many times more for a
+#: share of uniform probabilities, and steps.
+_SHARPEST, _SHARPER, _SECTIONS, _GOLDEN = math.log(1000), math.log(16), 32, (5**0.5 - 1) / 2
 _MOST_UNIFORM, _STEPS_OF_SHARE, _TINY = 0.99, 40, 1e-30
 
 
@@ -114,57 +116,34 @@ def fit_temperature(probabilities: Floats, truth: Codes) -> tuple[float, float]:
     They are temperature scaling (Guo et al., On Calibration of Modern Neural Networks, 2017) and two of the three parts
     of ensemble temperature scaling (Zhang, Kailkhura, Han, Mix-n-Match, 2020). The share is for rows whose class is
     wrong: they bound how probable any class can be, which no temperature does. It is 0 unless it lowers the log loss of
-    all rows together by more than ln(n_rows) / 2, the criterion of Schwarz.
+    all rows together by more than ln(n_rows) / 2, the criterion of Schwarz. Few rows say little of the temperature, so
+    the logarithm of it has a normal prior around 0.
     """
-    logs = np.log(np.clip(probabilities, 1e-30, None))
-    temperature = _temperature(logs, truth)
-    without = _log_loss(_of_truth(logs, truth, 1.0 / temperature))
-    inverse, uniform, loss = _mixed(logs, truth, 1.0 / temperature)
-    return (1.0 / inverse, uniform) if loss < without - math.log(max(len(truth), 1)) / 2 else (temperature, 0.0)
+    logs, n_classes = np.log(np.clip(probabilities, _TINY, None)), probabilities.shape[1]
+
+    def without(sharpness: float) -> float:
+        return _log_loss(_of_truth(logs, truth, math.exp(sharpness))) + (sharpness / _USUAL) ** 2 / 2
+
+    def with_share(sharpness: float) -> tuple[float, float]:
+        of_truth = _of_truth(logs, truth, math.exp(sharpness))
+        share = _share(of_truth, n_classes)
+        return _log_loss((1.0 - share) * of_truth + share / n_classes) + (sharpness / _USUAL) ** 2 / 2, share
+
+    sharpness = _least(without, -_SHARPEST, _SHARPEST)
+    # without the rows that the share is for, the others are sharper
+    sharper = _least(lambda tried: with_share(tried)[0], sharpness, sharpness + _SHARPER)
+    loss, share = with_share(sharper)
+    if loss < without(sharpness) - math.log(max(len(truth), 1)) / 2:
+        return math.exp(-sharper), share
+    return math.exp(-sharpness), 0.0
 
 
-def _temperature(logs: Floats, truth: Codes) -> float:
-    """Return the temperature with the least log loss.
-
-    The log loss is convex in 1 / temperature, so the zero of its derivative is found by bisection. Without rows, or
-    where no temperature is best, as of rows that are all right, the result is 1.
-    """
-    of_truth = logs[np.arange(len(truth)), truth]
-
-    def derivative(inverse: float) -> float:
-        scaled = inverse * logs
-        weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        expected = (weights * logs).sum(axis=1) / weights.sum(axis=1)
-        return float((expected - of_truth).sum())
-
-    low, high = _LEAST_INVERSE, _MOST_INVERSE
-    if not len(truth) or derivative(low) >= 0 or derivative(high) <= 0:
-        return 1.0
-    for _ in range(_STEPS):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if derivative(middle) < 0 else (low, middle)
-    return float(1.0 / high)
-
-
-def _mixed(logs: Floats, truth: Codes, inverse: float) -> tuple[float, float, float]:
-    """Return the inverse of a temperature, the share of uniform probabilities, and their log loss.
-
-    Without the rows that the share is for, the others are sharper: the temperature is at most that without a share. It
-    is found by a golden-section search.
-    """
-    n_classes = logs.shape[1]
-
-    def best(place: float) -> tuple[float, float, float]:
-        tried = inverse * _MOST_SHARPER**place
-        sharpened = _of_truth(logs, truth, tried)
-        share = _share(sharpened, n_classes)
-        return tried, share, _log_loss((1.0 - share) * sharpened + share / n_classes)
-
-    low, high = 0.0, 1.0
+def _least(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a loss is least, by a golden-section search."""
     for _ in range(_SECTIONS):
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        low, high = (low, right) if best(left)[2] <= best(right)[2] else (left, high)
-    return best((low + high) / 2)
+        low, high = (low, right) if loss(left) <= loss(right) else (left, high)
+    return (low + high) / 2
 
 
 def _of_truth(logs: Floats, truth: Codes, inverse: float) -> Floats:
@@ -196,15 +175,24 @@ def _log_loss(of_truth: Floats) -> float:
 def fit_isotonic(probabilities: Floats, truth: Codes) -> tuple[Curve, ...]:
     """Return an increasing curve from probabilities to shares for each class, of two classes for the second (Zadrozny
     and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, 2002)."""
+    n_classes = probabilities.shape[1]
+    classes = [1] if n_classes == 2 else range(n_classes)
+    return tuple(_isotonic(probabilities[:, number], truth == number) for number in classes)
+
+
+def _isotonic(probabilities: Floats, is_class: npt.NDArray[np.bool_]) -> Curve:
+    """Return the curve of a class. Each block of rows with one share has one row more, of which the network's
+    probability is true: else the first share would be 0 and the last 1, and new rows would make the log loss infinite.
+    """
     from sklearn.isotonic import IsotonicRegression  # a package of the server; only here
 
-    n_classes = probabilities.shape[1]
-    found = []
-    for number in [1] if n_classes == 2 else range(n_classes):
-        fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(probabilities[:, number], truth == number)
-        x, first = np.unique(fitted.X_thresholds_, return_index=True)
-        found.append(Curve(tuple(x.tolist()), tuple(fitted.y_thresholds_[first].tolist())))
-    return tuple(found)
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(probabilities, is_class)
+    x, first = np.unique(fitted.X_thresholds_, return_index=True)
+    shares, starts, place = np.unique(fitted.y_thresholds_[first], return_index=True, return_inverse=True)
+    block = np.searchsorted(x[starts], probabilities, side="right") - 1
+    n_rows, total = np.bincount(block), np.bincount(block, probabilities)
+    smoothed = np.maximum.accumulate((n_rows * shares + total / n_rows) / (n_rows + 1))
+    return Curve(tuple(x.tolist()), tuple(smoothed[place].tolist()))
 
 
 def coverage_error(n_rows: int, coverage: float) -> float:

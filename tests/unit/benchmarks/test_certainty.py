@@ -24,3 +24,11 @@ def test_the_calibration_error_is_that_of_the_predicted_class():
     rows = [certainty._predicted("a", {"a": 0.8, "b": 0.2}), certainty._predicted("b", {"a": 0.75, "b": 0.25})]
     assert rows == [(0.8, True), (0.75, False)]
     assert certainty._error(rows) == pytest.approx((0.8 + 0.75) / 2 - 0.5)
+
+
+def test_true_probabilities_of_few_rows_have_an_error_by_chance():
+    rng = np.random.default_rng(1)
+    few, many = ([(0.9, True)] * n for n in (50, 20_000))
+    expected = (2 / np.pi * 0.9 * 0.1 / 20_000) ** 0.5  # of a normal distribution
+    assert certainty._chance(few, rng) == pytest.approx(0.034, rel=0.3)
+    assert certainty._chance(many, rng) == pytest.approx(expected, rel=0.3)

@@ -18,9 +18,9 @@ from mop_backend.held_out import (
     threshold,
 )
 
+from madlib_mop.certainty import scores
 from madlib_mop.certainty.measures import calibration_error, reliability
 from madlib_mop.certainty.scores import (
-    _temperature,
     calibrate,
     coverage_error,
     fit_isotonic,
@@ -125,22 +125,36 @@ def test_temperature_is_found_and_improves_new_rows():
     assert log_loss(after, truth[4000:]) < 0.9 * log_loss(probabilities[4000:], truth[4000:])
 
 
-def test_classes_that_are_wrong_at_random_bound_the_probabilities():
+def test_classes_that_are_wrong_at_random_bound_the_probabilities(monkeypatch):
     """No temperature does that: the likely classes of all rows stay too probable, or the others too improbable."""
     probabilities, truth = classes_of(8000, 4, sharpness=2.5)
     truth = np.where(RANDOM.random(8000) < 0.4, RANDOM.integers(0, 4, 8000), truth)
     temperature, uniform = fit_temperature(probabilities[:4000], truth[:4000])
     assert temperature == pytest.approx(2.5, rel=0.2) and uniform == pytest.approx(0.4, abs=0.06)
     record = of_classes("kind", "t", probabilities[:4000], truth[:4000], TEMPERATURE)
-    other = dataclasses.replace(
-        record, uniform=0.0, temperature=_temperature(np.log(probabilities[:4000]), truth[:4000])
-    )
+    monkeypatch.setattr(scores, "_share", lambda of_truth, n_classes: 0.0)
+    other = of_classes("kind", "t", probabilities[:4000], truth[:4000], TEMPERATURE)
+    assert other.uniform == 0
     after, without = (
         np.array([calibrated(row, one) for row in probabilities[4000:].tolist()]) for one in (record, other)
     )
     assert after.sum(axis=1) == pytest.approx(1.0) and (after.argmax(1) == probabilities[4000:].argmax(1)).all()
     assert log_loss(after, truth[4000:]) < log_loss(without, truth[4000:])
     assert expected_error(after, truth[4000:]) < 0.5 * expected_error(without, truth[4000:])
+
+
+def test_few_rows_hardly_change_probabilities():
+    """Else 30 rows that are easy by chance would make all probabilities far too sure."""
+    easy, truth = np.array([[0.8, 0.1, 0.1]] * 29 + [[0.41, 0.4, 0.19]]), np.array([0] * 29 + [1])
+    temperature, uniform = fit_temperature(easy, truth)
+    assert 0.4 < temperature < 1 and uniform == 0
+    harm = []
+    for _ in range(100):
+        probabilities, truth = classes_of(530, 3)  # they are true
+        record = of_classes("kind", "t", probabilities[:30], truth[:30], TEMPERATURE)
+        rows, codes = probabilities[30:], truth[30:]
+        harm.append(log_loss(calibrate(rows, record), codes) - log_loss(rows, codes))
+    assert np.mean(harm) < 0.015
 
 
 def test_few_rows_do_not_suffice_for_a_share_of_wrong_ones():
@@ -159,14 +173,31 @@ def test_isotonic_curves_improve_new_rows(n_classes):
     sklearn = pytest.importorskip("sklearn.isotonic")
     fitted = sklearn.IsotonicRegression(out_of_bounds="clip").fit(probabilities[:4000, 1], truth[:4000] == 1)
     points = np.linspace(0, 1, 101)
-    curve = fit_isotonic(probabilities[:4000], truth[:4000])[0 if n_classes == 2 else 1]
-    assert [curve.at(x) for x in points.tolist()] == pytest.approx(fitted.predict(points).tolist())
+    curve = record.curves[0 if n_classes == 2 else 1]
+    assert [curve.at(x) for x in points.tolist()] == pytest.approx(fitted.predict(points).tolist(), abs=0.05)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_isotonic_curves_make_no_class_certain(n_classes):
+    """Of the rows below the first one of a class, none has it: new rows have."""
+    probabilities, truth = classes_of(5000, n_classes)
+    record = of_classes("kind", "t", probabilities[:1000], truth[:1000], ISOTONIC)
+    assert all(list(curve.y) == sorted(curve.y) and min(curve.y) > 0 and max(curve.y) < 1 for curve in record.curves)
+    rows, codes = probabilities[1000:], truth[1000:]
+    assert log_loss(calibrate(rows, record), codes) < 1.05 * log_loss(rows, codes)
+
+
+def test_the_curve_of_few_rows_is_that_of_its_blocks_and_one_row_more_in_each():
+    rows, truth = np.array([0.1, 0.2, 0.4, 0.8]), np.array([0, 1, 0, 1])
+    (curve,) = fit_isotonic(np.stack([1 - rows, rows], axis=1), truth)
+    assert curve.x == (0.1, 0.2, 0.4, 0.8)
+    assert curve.y == pytest.approx((0.1 / 2, (1 + 0.3) / 3, (1 + 0.3) / 3, 1.8 / 2))
 
 
 def test_rows_that_have_no_best_temperature_keep_theirs():
     sure = np.array([[1.0, 0.0], [0.0, 1.0]])
     for rows, truth in ((sure, np.array([0, 1])), (np.empty((0, 2)), np.empty(0, np.int64))):
-        assert fit_temperature(rows, truth) == (1.0, 0.0)
+        assert fit_temperature(rows, truth) == (pytest.approx(1.0), 0.0)
     record = of_classes("kind", "t", sure, np.array([0, 1]), TEMPERATURE)
     assert calibrated([0.0, 1.0], record) == [0.0, 1.0] and calibrated([0.0, 0.0], record) == [0.5, 0.5]
     assert all(map(math.isnan, calibrated([math.nan, 1.0], record)))
