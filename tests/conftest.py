@@ -313,7 +313,8 @@ def run(connection, statement: str) -> None:
 def new_database(cluster: Cluster, name: str, template: str = TEMPLATE):
     """Return a new database that is a copy of another one; it is dropped in the end."""
     name = f"{name[:40]}_{uuid.uuid4().hex[:8]}"
-    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    # copies of files take half the time of a copy by WAL
+    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
     yield Database(cluster, name)
     cluster.drop(name)
 
