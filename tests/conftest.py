@@ -16,6 +16,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import sysconfig
 import threading
 import uuid
 from collections.abc import Sequence
@@ -263,6 +265,14 @@ class Database(SqlSessions):
     def connect(self, role: str | None = None, autocommit: bool = True):
         """Open a psycopg2 connection; see ``Cluster.connect``."""
         return self.cluster.connect(self.name, role, autocommit)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundled_figures():
+    """Reports of this process have the JavaScript that `make setup` has bundled: that takes more than a second."""
+    bundled = Path(sysconfig.get_path("purelib"), "madlib_mop", "reports", "vega.js")
+    if (assets := sys.modules.get("madlib_mop.reports.assets")) is not None and bundled.exists():
+        assets._BUNDLED = bundled
 
 
 @pytest.fixture(scope="session")
