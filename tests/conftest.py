@@ -34,7 +34,7 @@ from mop_backend.machine import available_bytes
 from psycopg2 import sql
 
 from madlib_mop.trainer.backends import choice
-from tests.helpers.database import SqlSessions
+from tests.helpers.database import OneSession, SqlSessions
 from tests.helpers.training import one_thread, quiet_keras
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -338,7 +338,11 @@ def name_of(module) -> str:
 def db(cluster, request):
     """A new database with the extension, for one module of tests; dropped after it."""
     with new_database(cluster, name_of(request.module)) as db:
-        yield db
+        if request.node.get_closest_marker("one_session") is None:
+            yield db
+            return
+        with closing(OneSession(db)) as in_one:
+            yield in_one
 
 
 @pytest.fixture(scope="session")
