@@ -11,7 +11,7 @@ from madlib_mop.models.architecture import check_architecture
 from tests.helpers.columns import content, pack_with
 from tests.helpers.unit.columns import texts
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.one_session, pytest.mark.timeout(900)]
 N_ROWS = 400
 TICKETS = f"""
 CREATE TABLE tickets AS
