@@ -23,6 +23,9 @@ is_installed() { "$LIBRARY/venv/bin/python" -Ic "import importlib.util, sys; sys
 
 "$ROOT/make/setup.sh" test
 cd "$ROOT"
+if [ ! "$PYTHONPYCACHEPREFIX/linked" -nt "$LIBRARY/test.stamp" ]; then
+    "$LIBRARY/venv/bin/python" -I make/compiled.py "$PYTHONPYCACHEPREFIX" && touch "$PYTHONPYCACHEPREFIX/linked"
+fi
 if [ $# -gt 0 ]; then
     run "$@"
     exit

@@ -125,20 +125,23 @@ def workers(db) -> list[int]:
 
 def children(pid: int, module: str) -> list[int]:
     """Return the live processes of a process that run one of our modules: its children, and forked ones."""
-    comm = f"{module.rpartition('.')[2]} {pid}"  # of a forked trainer or driver
+    comm = f"{module.rpartition('.')[2]} {pid}".encode()  # of a forked trainer or driver
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            forked = (entry / "comm").read_text().strip() == comm
-            mine = int(fields[1]) == pid and module in (entry / "cmdline").read_bytes().decode().split("\0")
-            if fields[0] != "Z" and (forked or mine):
-                found.append(int(entry.name))
-        except (OSError, ValueError):
-            continue
+    for name in filter(str.isdigit, os.listdir("/proc")):  # tests call it in short intervals
+        with contextlib.suppress(OSError):
+            named, _, rest = _content(f"/proc/{name}/stat").rpartition(b")")
+            state, parent, _ = rest.split(maxsplit=2)
+            is_one = named.partition(b"(")[2] == comm or (
+                int(parent) == pid and module.encode() in _content(f"/proc/{name}/cmdline").split(b"\0")
+            )
+            if state != b"Z" and is_one:
+                found.append(int(name))
     return found
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def trainers(db) -> list[int]:

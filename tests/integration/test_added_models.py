@@ -9,6 +9,8 @@ import pytest
 from tests.helpers.security.attacks import SOFTMAX, refusal_of
 from tests.helpers.training import SGD, fit, load_digits, pack, select_configurations
 
+pytestmark = pytest.mark.one_session
+
 
 @pytest.fixture(scope="module")
 def bench(db):

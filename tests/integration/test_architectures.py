@@ -11,6 +11,8 @@ from tests.helpers.sessions import Session, undone
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
 from tests.helpers.unit.plain import data_for, functional, nested, perceptron, recurrent
 
+pytestmark = pytest.mark.one_session
+
 ARCH = json.dumps(keras_3(dense()))
 LOAD = "SELECT madlib.load_keras_model({})"
 

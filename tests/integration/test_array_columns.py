@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.columns import content, refusal
 from tests.helpers.training import ADAM, fit, one_thread
 
+pytestmark = pytest.mark.one_session
+
 #: 14 steps of two numbers each.
 _STEPS = """
 CREATE TABLE steps AS SELECT g AS id, (SELECT array_agg(ARRAY[sin(g + s), g % 2 + cos(s)] ORDER BY s)

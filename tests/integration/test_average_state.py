@@ -7,6 +7,8 @@ import pytest
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.state import encode_state, weights_of
 
+pytestmark = pytest.mark.one_session
+
 ROWS = (5, 1, 30, 700)
 
 

@@ -8,6 +8,8 @@ from tests.helpers.oracle import shard, train, train_averaged
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import ADAM, SGD, mlp, script
 
+pytestmark = pytest.mark.one_session
+
 SUMMARY = (
     "source_table text, model text, dependent_varname text[], independent_varname text[], model_arch_table text,"
     " model_id integer, compile_params text, fit_params text, num_iterations integer, validation_table text,"

@@ -14,6 +14,8 @@ from tests.helpers.direct_session import DirectSession
 from tests.helpers.faults import assert_nothing_left
 from tests.helpers.security.attacks import refusal_of
 
+pytestmark = pytest.mark.one_session
+
 FIT = "madlib_keras_fit"
 OVER_1_GB = 1_500_000_000
 NAMES = {plan_fit: FIT, plan_fit_multiple: "madlib_keras_fit_multiple_model"}

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.iris import load_iris, pack_iris
 from tests.helpers.training import script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 COMPILE = " optimizer='Adam(lr=0.01)', loss='categorical_crossentropy', metrics=['categorical_accuracy'] "
 

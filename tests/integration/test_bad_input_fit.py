@@ -18,6 +18,8 @@ from tests.helpers.security.attacks import record_run, refusal, refusal_of, user
 from tests.helpers.sessions import Refusal
 from tests.helpers.training import pack
 
+pytestmark = pytest.mark.one_session
+
 FIT = "madlib_keras_fit_multiple_model"
 GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}
 AGAIN = "this transaction holds a lock on public.train that blocks other sessions. Received: 'train'"

@@ -6,6 +6,8 @@ import pytest
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from tests.helpers.columns import content
 
+pytestmark = pytest.mark.one_session
+
 #: Each pair of values is equal in SQL.
 _PAIRS = """
 (VALUES (0, '1.5'::numeric, '1 day'::interval, 0::float8, '{0, 2}'::float8[], '{1.5}'::numeric[], 'ab'::bpchar,

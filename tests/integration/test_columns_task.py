@@ -4,6 +4,8 @@ import pytest
 
 from tests.helpers.columns import content, pack_with
 
+pytestmark = pytest.mark.one_session
+
 _TABLE = "CREATE TABLE measures AS SELECT {} AS y, random() AS x FROM generate_series(0, 1999) AS g"
 
 

@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.sessions import undone
 from tests.integration.test_architectures import Loader
 
+pytestmark = pytest.mark.one_session
+
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.1)', metrics=['accuracy']"
 REORDERED = "  metrics=['accuracy'] ,optimizer = 'adam(learning_rate=0.1)', loss='categorical_crossentropy'"
 SLOWER = COMPILE.replace("0.1", "0.01")

@@ -14,6 +14,8 @@ from tests.helpers.direct import record_on
 from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.security.attacks import record_run, user
 
+pytestmark = pytest.mark.one_session
+
 RUN_ID, KEYS, SIZE = 700, (1, 2), 5 << 18  # of more than a slot's quota
 _NEWEST = """
 SELECT m.mst_key, m.state_version, count(s.data) FROM madlib_mop.model m

@@ -6,6 +6,8 @@ import pytest
 from madlib_mop.models.parameters.custom import top_k_source
 from tests.helpers.sessions import undone
 
+pytestmark = pytest.mark.one_session
+
 SUM = b"def sum_fn(a, b):\n    return a + b\n"
 SUM_1 = SUM.replace(b"sum_fn", b"sum_fn1")
 TABLE = "__test_custom_functions__"

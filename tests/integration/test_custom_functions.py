@@ -7,6 +7,8 @@ from tests.helpers.oracle import train
 from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.training import fit, load_digits, one_thread, pack, quiet_keras, script, weights
 
+pytestmark = pytest.mark.one_session
+
 ANALYST = "custom_analyst"
 SEED = 4
 FUNCTIONS = {

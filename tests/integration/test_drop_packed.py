@@ -10,6 +10,8 @@ from tests.helpers.columns import pack_with
 from tests.helpers.faults import BackgroundFit, wait_for
 from tests.helpers.security.attacks import record_run, recorded_plan, user
 
+pytestmark = pytest.mark.one_session
+
 ROWS = """
 CREATE TABLE people AS SELECT i AS id, i * 7 % 50 AS age, ARRAY[i, 1]::real[] AS x, CASE WHEN i % 3 = 0 THEN 'yes'
 ELSE 'no' END AS y FROM generate_series(1, 60) AS i

@@ -25,6 +25,8 @@ from tests.helpers.training import (
 )
 from tests.unit.models.test_early_stopping import by_keras
 
+pytestmark = pytest.mark.one_session
+
 FAST = ADAM.replace("0.01", "0.2")  # converges early
 CONFIGURATIONS = [
     (3, FAST, "batch_size=16, epochs=1"),

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.training import ADAM, fit, load_architectures, load_digits, mlp, pack
 from tests.helpers.training import select_configurations as select
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part_of'"
 METRICS = "SELECT mst_key, epoch, data_set, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4"

@@ -20,6 +20,8 @@ from tests.helpers.training import (
 )
 from tests.helpers.training import select_configurations as select
 
+pytestmark = pytest.mark.one_session
+
 SCHEDULES = ("rotation", "longest_first", "auto")
 QUICK = {(3, 2, "longest_first")}
 MATRIX = [

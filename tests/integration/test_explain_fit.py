@@ -15,6 +15,8 @@ from tests.helpers.iris import ADAM
 from tests.helpers.searches import arguments, prepare
 from tests.helpers.training import fit, store_unchecked
 
+pytestmark = pytest.mark.one_session
+
 EXPLAIN = "SELECT item, value, low, high, unit, note FROM madlib_mop.explain_fit(%s, %s)"
 FIT, AVERAGE, SEARCH = "madlib_keras_fit_multiple_model", "madlib_keras_fit", "madlib_keras_automl"
 FORMS = ("%s", "%s::text", "%s::json", "%s::jsonb", "%s::varchar")

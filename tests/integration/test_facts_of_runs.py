@@ -16,6 +16,8 @@ from madlib_mop.catalog.facts.tracked import read_tracked
 from tests.helpers.commands import run_here
 from tests.helpers.invented import invent_run
 
+pytestmark = pytest.mark.one_session
+
 N_MODELS, N_SEGMENTS, N_EPOCHS, VISIT_S = 6, 2, 3, 0.02
 
 

@@ -23,6 +23,8 @@ from tests.helpers.training import (
 )
 from tests.helpers.training import select_configurations as select
 
+pytestmark = pytest.mark.one_session
+
 INFO = (
     "mst_key integer, model_id integer, compile_params text, fit_params text, model_type text,"
     " model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,"

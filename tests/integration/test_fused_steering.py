@@ -6,7 +6,7 @@ from tests.helpers.faults import BackgroundFit, newest_run, wait_for
 from tests.helpers.steering import GATES, N_EPOCHS, N_SEGMENTS, RUN, SEED, Steered, replayed
 from tests.helpers.training import ADAM, digests, fit, load_architectures, load_digits, pack, select_configurations
 
-pytestmark = [pytest.mark.slow, pytest.mark.fused]
+pytestmark = [pytest.mark.one_session, pytest.mark.slow, pytest.mark.fused]
 RATES = ("0.01", "0.02", "0.03", "0.04", "0.05", "0.06")
 GROUPS = [[1, 2, 3], [4, 5, 6]]
 ON = "SET madlib_mop.fused_training = on"

@@ -10,7 +10,7 @@ from tests.helpers.oracle import train
 from tests.helpers.training import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
 from tests.helpers.training import select_configurations as select
 
-pytestmark = pytest.mark.fused
+pytestmark = [pytest.mark.one_session, pytest.mark.fused]
 
 ON = ("SET madlib_mop.fused_training = on",)
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={})', metrics=['accuracy']"

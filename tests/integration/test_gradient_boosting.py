@@ -11,6 +11,8 @@ from tests.helpers.faults import alive, children, wait_for
 from tests.helpers.images import make_pets
 from tests.helpers.security.attacks import user
 
+pytestmark = pytest.mark.one_session
+
 ANA, BEA = "ana", "bea"
 ROWS = """
 CREATE TABLE customers AS

@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.inference import User
 from tests.helpers.unit.perceptron import ARCH
 
+pytestmark = pytest.mark.one_session
+
 FORMS = ("%s", "%s::text", "%s::json", "%s::jsonb", "%s::varchar")
 
 

@@ -8,7 +8,7 @@ from tests.helpers.commands import run_here
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, newest_run, visits, wait_for
 from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 ANN = "ann"
 
 

@@ -10,6 +10,8 @@ from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, METRIC_NAMES,
 from madlib_mop.models.parameters.parser import HIGHER, higher_is_better
 from tests.helpers.security.attacks import insert, record_run
 
+pytestmark = pytest.mark.one_session
+
 RUN = 7
 
 

@@ -6,6 +6,8 @@ import pytest
 from tests.helpers.training import beginning, fit, load_digits, one_thread, quiet_keras, script, weights
 from tests.helpers.training import select_configurations as select
 
+pytestmark = pytest.mark.one_session
+
 COMPILE = (
     "loss=['categorical_crossentropy', 'mean_squared_error'], optimizer='Adam(lr=0.01)',"
     " metrics=[['accuracy'], ['mae']]"

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers.averaging import fit_statement
 from tests.helpers.training import one_thread, script, select_configurations
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 N = 331
 REGRESSION = (

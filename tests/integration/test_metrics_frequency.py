@@ -4,6 +4,8 @@ import pytest
 
 from tests.helpers.training import ADAM, fit, load_digits, one_thread, pack, select_configurations, smallest
 
+pytestmark = pytest.mark.one_session
+
 EPOCHS = "SELECT array_agg(DISTINCT epoch ORDER BY epoch) FROM madlib_mop.metric WHERE run_id = %s"
 SERIES = "SELECT training_loss, validation_loss, metrics_elapsed_time, validation_loss_final FROM {}"
 ITERATIONS = "SELECT metrics_iters FROM {}_summary"

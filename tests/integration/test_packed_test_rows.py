@@ -9,6 +9,8 @@ import pytest
 from tests.helpers.columns import CUSTOMERS, content, load_churn_network, pack_with, refusal
 from tests.helpers.training import fit, one_thread
 
+pytestmark = pytest.mark.one_session
+
 ROWS = """
 CREATE TABLE people AS
 SELECT i AS id, i * 7 % 901 AS x, 'group ' || i % 40 AS grp, date '2020-01-01' + i * 17 % 300 AS day,

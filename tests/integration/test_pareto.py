@@ -6,6 +6,8 @@ import pytest
 
 from tests.helpers.security.attacks import insert, record_run
 
+pytestmark = pytest.mark.one_session
+
 RUN = 7
 
 

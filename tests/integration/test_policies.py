@@ -7,6 +7,8 @@ from tests.helpers.faults import BackgroundFit, children, kill, newest_run, visi
 from tests.helpers.training import ADAM, ALIKE, digests, fit, load_architectures, load_digits, pack, script
 from tests.helpers.training import select_configurations as select
 
+pytestmark = pytest.mark.one_session
+
 N_SEGMENTS, SEED = 2, 41
 OPTIONS = {
     "source_table": "train_2", "validation_table": "valid_2", "seed": SEED, "schedule": "rotation",

@@ -8,6 +8,8 @@ from PIL import Image
 
 from tests.helpers.packing import Caller
 
+pytestmark = pytest.mark.one_session
+
 PIXELS = np.random.default_rng(5).integers(0, 256, (7, 6, 5, 3), dtype=np.uint8)
 
 

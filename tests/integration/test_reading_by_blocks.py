@@ -5,6 +5,8 @@ import pytest
 from madlib_mop.driver.data.engine import engine_of
 from tests.helpers.direct_session import DirectSession
 
+pytestmark = pytest.mark.one_session
+
 COLUMNS = "(i integer, t text, y text, x integer)"
 N_ROWS = 2000
 FILL = f"INSERT INTO part SELECT i, md5(i::text), 'y' || i % 2, i % 100 FROM generate_series(1, {N_ROWS}) AS i"

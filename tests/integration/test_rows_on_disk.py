@@ -25,6 +25,8 @@ from tests.helpers.faults import (
 from tests.helpers.security.attacks import user
 from tests.helpers.training import digests, fit
 
+pytestmark = pytest.mark.one_session
+
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 4, 77
 ON_DISK = "SET madlib_mop.shard_cache_mb = 0"
 NOT_AT_ALL = "SET madlib_mop.shard_disk_mb = 0"

@@ -6,6 +6,8 @@ from madlib_mop.calls import FUNCTIONS
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
 from tests.helpers.training import fit, weights
 
+pytestmark = pytest.mark.one_session
+
 FIT = "madlib_keras_fit_multiple_model"
 GIVEN = {
     "source_table": "iris_train_packed", "validation_table": "iris_test_packed", "metrics_compute_frequency": 2,

@@ -14,7 +14,7 @@ from tests.helpers.searches import COMPILE, Searched, arguments, decisions, prep
 from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.training import one_thread, weights
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.one_session, pytest.mark.timeout(600)]
 RANDOM = "num_configs={}, num_iterations=1, algorithm=rand"
 
 

@@ -9,6 +9,8 @@ from madlib_mop.models.build import build_architecture
 from tests.helpers.sessions import undone
 from tests.helpers.unit.documents import dense, keras_3, layer
 
+pytestmark = pytest.mark.one_session
+
 OLD = json.dumps(
     keras_3(
         dense(5, name="hidden"), layer("BatchNormalization", name="bn"), dense(6, name="more"), dense(3, name="out")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.training import ADAM, fit, load_digits, mlp, one_thread, pack, select_configurations
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 DISK = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class

@@ -26,6 +26,8 @@ from tests.helpers.training import (
     weights,
 )
 
+pytestmark = pytest.mark.one_session
+
 
 @pytest.fixture(scope="module")
 def lab(db):

@@ -5,6 +5,8 @@ import pytest
 
 from tests.helpers.training import SGD, fit, load_architectures, load_digits, pack, script, select_configurations
 
+pytestmark = pytest.mark.one_session
+
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', '{}', 'mst', {}, seed => 5, replace => {})"
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.iris import ADAM, load_iris, pack_iris
 from tests.helpers.training import fit, one_thread, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 FIRST = 4 * (4 * 10 + 10)  # bytes of the first layer's weights
 RATES = "ARRAY[$$" + "$$, $$".join(ADAM.format(rate) for rate in (0.001, 0.01)) + "$$]"

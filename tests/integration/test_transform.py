@@ -5,6 +5,8 @@ import pytest
 
 from tests.helpers.columns import CUSTOMERS, content, refusal
 
+pytestmark = pytest.mark.one_session
+
 
 @pytest.fixture(scope="module")
 def customers(db):

@@ -23,7 +23,7 @@ from tests.helpers.training import (
     select_configurations,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_session, pytest.mark.slow]
 
 SLOW = [(1, params, fit_params.replace("batch_size=18", "batch_size=3")) for _, params, fit_params in ALIKE]
 UNEVEN = {0: 38, 1: 21, 3: 1}  # rows by segment; 2 has a partition without rows

@@ -4,6 +4,8 @@ import pytest
 
 from tests.helpers.columns import refusal
 
+pytestmark = pytest.mark.one_session
+
 DIRTY = """
 CREATE TABLE dirty AS
 SELECT i * 37 % 101 / 10.0 AS x, array_fill(1, ARRAY[1 + (i = 7)::int]) AS ragged,

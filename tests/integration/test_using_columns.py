@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.columns import content
 from tests.helpers.training import fit
 
+pytestmark = pytest.mark.one_session
+
 COLUMNS = "id, age, income, tier, city, active, joined, seen"
 
 

@@ -8,6 +8,8 @@ from mop_backend.machine import processors
 from tests.helpers.faults import BackgroundFit, kill, newest_run, trainers, visits, wait_for
 from tests.helpers.training import ALIKE, digests, fit, load_architectures, load_digits, pack, select_configurations
 
+pytestmark = pytest.mark.one_session
+
 N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 31
 FOUND = "SELECT visits, epoch, position, data_set, n_rows, ordinal, name, value FROM madlib_mop.visit_metric"
 OPTIONS = {

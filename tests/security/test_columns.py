@@ -11,6 +11,8 @@ from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import one_thread
 from tests.security.test_types import TYPES
 
+pytestmark = pytest.mark.one_session
+
 ALICE, BOB, MALLORY = "alice_of_columns", "bob_of_columns", "mallory"
 LINEAR = (
     '{"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": ['

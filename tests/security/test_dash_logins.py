@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from madlib_mop.dash import accounts
+from madlib_mop.dash import accounts, pages
 from madlib_mop.dash.logins import LoginFailed, LoginLimits, TooManyLogins, _is_of_the_person, log_in
 from madlib_mop.dash.settings import DashSettings, server_of
 from madlib_mop.errors import InvalidParameter
@@ -152,9 +152,10 @@ def test_the_limits_of_logins_keep_a_limited_number_of_names(monkeypatch):
     assert [len(each) for each in kept] == [10] * 4
 
 
-def test_behind_a_proxy_the_address_is_what_the_proxy_has_added(lab):
+def test_behind_a_proxy_the_address_is_what_the_proxy_has_added(lab, monkeypatch):
     """A browser can send the header too: what the proxy adds comes last."""
     tried = []
+    monkeypatch.setattr(pages, "_FAILED_S", 0)
     with serving(lab, public_url="https://mop.example.org") as behind_tls:
         behind_tls.site.limits.failed = lambda role, address: tried.append(address)
         for sent in (["6.6.6.6, 192.0.2.9"], ["6.6.6.6", "192.0.2.8"], [], ["\u00e9" * 500], ["2001:db8::7"]):
@@ -171,6 +172,7 @@ def test_behind_a_proxy_the_address_is_what_the_proxy_has_added(lab):
 
 def test_without_a_proxy_a_browser_does_not_choose_its_address(dash, monkeypatch):
     tried = []
+    monkeypatch.setattr(pages, "_FAILED_S", 0)
     monkeypatch.setattr(dash.site.limits, "failed", lambda role, address: tried.append(address))
     browser = dash.browser()
     browser.headers["X-Forwarded-For"] = "6.6.6.6"

@@ -60,7 +60,7 @@ def trainers_of_call(db, name: str, output: str) -> set[int]:
         while call.running:
             for driver in children(call.pid, "madlib_mop.driver"):
                 seen.update(children(driver, "madlib_mop.trainer"))
-            time.sleep(0.005)
+            time.sleep(0.01)
         call.succeed()
     assert len(seen) == 1
     return seen
@@ -76,7 +76,7 @@ def train(
         call = pool.submit(fit, db, f"{role}.{name}", selection, 1, settings, role, **given)
         while not call.done():
             seen.update(trainers(db))
-            time.sleep(0.005)  # the run needs the processor more
+            time.sleep(0.02)  # the run needs the processor more
     assert len(seen) == n_segments
     return digests(db, call.result().run_id), seen
 

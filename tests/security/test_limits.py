@@ -11,6 +11,8 @@ import pytest
 from tests.helpers.security.attacks import SOFTMAX, refusal, user
 from tests.helpers.training import load_digits, pack
 
+pytestmark = pytest.mark.one_session
+
 ALICE, READER = "alice", "reader_of_all"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 FUNCTIONS = """

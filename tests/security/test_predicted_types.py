@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.security.attacks import refusal, user
 from tests.helpers.training import script
 
+pytestmark = pytest.mark.one_session
+
 MALLORY, VICTIM, PREDICTOR = "mallory_of_types", "victim_of_types", "predicts_others_rows"
 TRAPS = """
 CREATE SEQUENCE calls; -- counts also in a transaction that fails

@@ -10,6 +10,8 @@ from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import one_thread
 from tests.security.test_columns import LINEAR
 
+pytestmark = pytest.mark.one_session
+
 ALICE, MALLORY, READER = "alice_untrusted", "mallory_untrusted", "predicts_only"
 ROW = "SELECT madlib_mop.predict_number('evil', 1, h) FROM homes h LIMIT 1"
 CLASS = "SELECT madlib_mop.predict_class('evil', 1, h) FROM homes h LIMIT 1"

@@ -8,6 +8,7 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.running import hopper
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.session.progress import ProgressReporter
@@ -22,6 +23,8 @@ DENSE = {
 }
 ARCH = {"class_name": "Sequential", "config": {"name": "s", "layers": [DENSE]}}
 COMPILE = "loss='categorical_crossentropy', optimizer='sgd'"
+#: Of each run, so that it has the same history on every machine.
+N_PROCESSORS = 2
 #: Faults that a run overcomes.
 PASSING = {Fault.LOST_BEFORE: 0.1, Fault.LOST_AFTER: 0.1, Fault.LOST_IDLE: 0.02, Fault.KILLED: 0.1}
 
@@ -55,7 +58,9 @@ class Driver:
         self.segments = self.make_segments()
         run = self.record.the_run
         progress = ProgressReporter(self.caller, run, self.record.models(1))
-        self.hopper(run, progress).run()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hopper, "processors", lambda: N_PROCESSORS)
+            self.hopper(run, progress).run()
         return self
 
     def make_segments(self):

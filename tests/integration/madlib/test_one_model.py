@@ -6,6 +6,8 @@ import pytest
 from tests.helpers.iris import load_iris, load_perceptrons
 from tests.helpers.training import script
 
+pytestmark = pytest.mark.one_session
+
 CUSTOM = " optimizer=SGD(lr=0.01, decay=1e-6, nesterov=True), loss='apart', metrics=['top_4_accuracy', 'apart']"
 BARE = (
     " optimizer=Adam(epsilon=None), loss_weights=[2], sample_weight_mode=None, loss='categorical_crossentropy',"

@@ -5,6 +5,8 @@ import pytest
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
 from tests.helpers.training import script
 
+pytestmark = pytest.mark.one_session
+
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model"
 ONE_HOT = (
     "ARRAY[class_text = 'Iris-setosa', class_text = 'Iris-versicolor', class_text = 'Iris-virginica']::int[] AS one_hot"

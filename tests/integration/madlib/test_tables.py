@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.iris import perceptron
 from tests.helpers.packing import Caller
 
+pytestmark = pytest.mark.one_session
+
 BY_PYTHON = """
 CREATE FUNCTION load_from_python(arch text, weights bytea) RETURNS void LANGUAGE plpython3u AS $$
 plan = plpy.prepare("SELECT madlib.load_keras_model('made_by_python', $1, $2)", ["json", "bytea"])

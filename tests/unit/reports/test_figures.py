@@ -4,6 +4,8 @@ import json
 import re
 from dataclasses import replace
 
+import altair as alt
+import jsonschema
 import pytest
 import vl_convert
 
@@ -57,6 +59,15 @@ def test_a_figure_is_drawn_from_its_own_data_only(figures, key):
     assert document["datasets"] and all(document["datasets"].values())
     text = json.dumps({name: value for name, value in document.items() if name not in ("datasets", "$schema")})
     assert "http" not in text and '"url"' not in text and '"href"' not in text
+
+
+def test_charts_are_those_of_the_schema_of_vega_lite(figures):
+    """Altair would check each chart of a page while it is made."""
+    schema = jsonschema.Draft7Validator(alt.load_schema())
+    for key in sorted(KEYS - TABLES):
+        document = json.loads(figures[key].spec)
+        assert document.pop("datasets") and schema.is_valid(document), key
+        assert not schema.is_valid({**document, "mark": "none", "layer": None})
 
 
 def test_a_run_without_visits_has_no_figures():
