@@ -30,8 +30,6 @@ _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _END_RUN_WITHIN_S = 7.0
 _MAX_RESTARTS = 50
-#: Statements of a call that are kept prepared.
-_MOST_PLANS = 100
 #: Functions that soon need trainers: the backend of Keras is imported in the background meanwhile.
 _BEFORE_TRAINERS = {
     "load_keras_model",
@@ -265,8 +263,6 @@ class _Conversation:
         self.has_written = False  # whether anything was written since the run was recorded
         self.cancelled_by: str | None = None  # known where the driver did not end by itself
         self._cursors: dict[str, plpy.Cursor] = {}
-        # of this call only: its role is the same for all of them, and its memory is returned
-        self._plans: dict[tuple[str, ...], plpy.Plan] = {}
         self._interrupts = Interrupts()
 
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
@@ -319,7 +315,7 @@ class _Conversation:
             self.run_id = header["run_id"]
         elif action == "execute":
             self.has_written |= self.run_id is not None and not header["sql"].lstrip().upper().startswith("SELECT")
-            driver.reply(*_answer(lambda: self._execute(header, blobs)))
+            driver.reply(*_answer(lambda: _execute(header, blobs)))
         elif action == "open":
             driver.reply(*_answer(lambda: self._open(header, blobs)))
         elif action == "fetch":
@@ -334,24 +330,17 @@ class _Conversation:
             raise CallError(f"the driver requested {action!r}, which this backend does not support", "XX000")
 
     def _open(self, header: Header, blobs: Sequence[Blob]) -> _ToDriver:
-        self._cursors[header["cursor"]] = plpy.cursor(self._plan(header), decode_arguments(header["params"], blobs))
+        plan = plpy.prepare(header["sql"], header["types"])
+        self._cursors[header["cursor"]] = plpy.cursor(plan, decode_arguments(header["params"], blobs))
         return {}, []
 
-    def _execute(self, header: Header, blobs: Sequence[Blob]) -> _ToDriver:
-        result = plpy.execute(self._plan(header), decode_arguments(header["params"], blobs))
-        rows = list(result) if result.status() in _WITH_ROWS else []
-        out: list[Blob] = []
-        columns = list(rows[0]) if rows else []
-        return {"columns": columns, "rows": [[encode_value(row[name], out) for name in columns] for row in rows]}, out
 
-    def _plan(self, header: Header) -> plpy.Plan:
-        """Return a prepared statement; most are checks of a table or column, which a call repeats for each."""
-        statement = (header["sql"], *header["types"])
-        if statement not in self._plans:
-            if len(self._plans) == _MOST_PLANS:
-                self._plans.clear()
-            self._plans[statement] = plpy.prepare(header["sql"], header["types"])
-        return self._plans[statement]
+def _execute(header: Header, blobs: Sequence[Blob]) -> _ToDriver:
+    result = plpy.execute(plpy.prepare(header["sql"], header["types"]), decode_arguments(header["params"], blobs))
+    rows = list(result) if result.status() in _WITH_ROWS else []
+    out: list[Blob] = []
+    columns = list(rows[0]) if rows else []
+    return {"columns": columns, "rows": [[encode_value(row[name], out) for name in columns] for row in rows]}, out
 
 
 _WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT, DELETE, UPDATE
