@@ -68,16 +68,20 @@ def server():
         lives_with.kill()
 
 
-@contextlib.contextmanager
-def trainer(server: ForkServer, **more):
-    """A forked trainer; yields it and its answer to the start request."""
-    child = Child(TRAINER, forkserver=server)
+def started(child: Child, more: dict):
+    """Yield a trainer after its start, and end it."""
     try:
         answer, _ = child.ask({**START, **more})
         assert answer["ok"] and answer["pid"] == child.pid, answer
         yield child
     finally:
         child.stop()
+
+
+@contextlib.contextmanager
+def trainer(server: ForkServer, **more):
+    """A forked trainer; yields it and its answer to the start request."""
+    yield from started(Child(TRAINER, forkserver=server), more)
 
 
 def train(ask, case=CASES[0], n_rows: int = 64) -> dict:
@@ -423,13 +427,7 @@ def sharing(server: ForkServer, use: str = "s", **more):
     """A trainer that others share; yields it after its start."""
     shared = server.share(10, use)
     assert shared is not None
-    child = Child(TRAINER, shared=shared)
-    try:
-        answer, _ = child.ask({**START, **more})
-        assert answer["ok"] and answer["pid"] == child.pid, answer
-        yield child
-    finally:
-        child.stop()
+    yield from started(Child(TRAINER, shared=shared), more)
 
 
 def test_few_trainers_are_shared_by_many_clients_of_one_use(server):
