@@ -67,6 +67,16 @@ DEFENCES = (
         (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
     ),
     Defence(
+        "steps-of-segments",
+        "users of a host read and write no states that it holds for a coordinator",
+        ("tests/hosts/test_held_states.py::test_users_of_the_host_reach_no_state",),
+    ),
+    Defence(
+        "masked-tickets",
+        "the ticket of a hop is in no statement",
+        (_RELAY + "test_tickets_are_sent_masked_with_another_mask_each",),
+    ),
+    Defence(
         "digest-of-a-hop",
         "a state that arrives has the digest that the record names",
         (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
