@@ -396,7 +396,15 @@ class StateSlots:
 
 def newest_states(models: Iterable[ModelRow]) -> list[StoredState]:
     """Return the locations of the models' newest states."""
-    return [StoredState(m.mst_key, m.state_slot, m.state_bytes) for m in models]
+    return [_newest_here(model) for model in models]
+
+
+def _newest_here(model: ModelRow) -> StoredState:
+    """Return the location of a model's newest state that is in a slot."""
+    home = model.home_state
+    if home is not None:
+        return StoredState(model.mst_key, home.slot, home.state_bytes)
+    return StoredState(model.mst_key, model.state_slot, model.state_bytes)
 
 
 def best_states(models: Iterable[ModelRow]) -> list[StoredState]:

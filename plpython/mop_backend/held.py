@@ -10,7 +10,6 @@ so a state that is no longer needed takes no disk from that moment on, without V
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -164,14 +163,6 @@ class HeldStates:
 
     def _run(self, query: str, types: Sequence[str], *values: Json) -> Any:
         return plpy.execute(plpy.prepare(query, list(types)), [self._coordinator, *values])
-
-
-def digest_of(parts: Sequence[Blob]) -> str:
-    """Return the SHA-256 of a whole state."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
 
 
 def _empty() -> None:

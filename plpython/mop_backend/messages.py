@@ -44,10 +44,10 @@ class ShardName:
 
 @dataclasses.dataclass(frozen=True)
 class StateWrite:
-    """Where a visit writes a model's new state: the slot, and the state's version."""
+    """Where a visit writes a model's new state: the slot, None if it stays at the segment's host; its version."""
 
     mst_key: int
-    slot: int
+    slot: int | None
     version: int
 
 
@@ -100,6 +100,8 @@ class Train:
         The segment of the sample that each model is evaluated on after the visit, if it is due.
     is_staged : bool
         Whether the new state is to be averaged with those of other segments.
+    again_from : int or None
+        The visit is recorded, but the state that it made is lost: it is made again from the state of this version.
     """
 
     members: tuple[StateWrite | None, ...]
@@ -110,6 +112,7 @@ class Train:
     place: str
     sample: int | None = None
     is_staged: bool = False
+    again_from: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,11 +184,13 @@ class ShardLoaded(Done):
 
 @dataclasses.dataclass(frozen=True)
 class CommittedVisit:
-    """A visit that was committed: the digest and the size of the model's new state."""
+    """A visit that was committed: the digest and the size of the model's new state, and the server that holds it if it
+    has no slot."""
 
     mst_key: int
     digest: str
     state_bytes: int
+    server: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +305,22 @@ class HostGone:
 
 
 @dataclasses.dataclass(frozen=True)
+class StateAway:
+    """The host that holds a model's state cannot be reached now. The segment itself is ready."""
+
+    server: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StateGone:
+    """The host does not hold the states of these models that the record names."""
+
+    server: str
+    mst_keys: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class SqlFailed:
     """A statement failed, or the host refused one."""
 
@@ -307,11 +328,11 @@ class SqlFailed:
 
 
 Order = StartTrainer | ReleaseTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
-Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | SqlFailed
+Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | StateAway | StateGone | SqlFailed
 _ORDERS = get_args(Order)
 _ANSWERS = (
     Done, ShardLoaded, VisitsCommitted, Evaluated, MetricsComputed, AverageCommitted, NeedsRows, Unread, Failed, Died,
-    HostGone, SqlFailed,
+    HostGone, StateAway, StateGone, SqlFailed,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 from mop_backend.frames import Blob
 
@@ -35,6 +36,14 @@ def is_signed(key: bytes, header: str, signature: str) -> bool:
 def digest_of(blob: Blob) -> str:
     """Return the SHA-256 of a blob, in hexadecimal."""
     return hashlib.sha256(blob).hexdigest()
+
+
+def digest_of_all(blobs: Sequence[Blob]) -> str:
+    """Return the SHA-256 of blobs, one after the other, in hexadecimal: that of the state whose parts they are."""
+    digest = hashlib.sha256()
+    for blob in blobs:
+        digest.update(blob)
+    return digest.hexdigest()
 
 
 def masked(key: bytes, number: int, index: int, ticket: bytes) -> bytes:

@@ -28,7 +28,7 @@ import plpy
 from mop_backend import seals
 from mop_backend.call import CallError, check_version
 from mop_backend.frames import Blob, Frame, Header, Json
-from mop_backend.held import HeldStates, StateName, as_owner, digest_of
+from mop_backend.held import HeldStates, StateName, as_owner
 from mop_backend.hops import Certificate, HopFailed, HopPlace, Offer, Pulled, pull, server_certificate
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import SETTINGS_HERE, start_here
@@ -289,7 +289,8 @@ class _Session:
         """Return the members whose state is not here, and the blobs of all others.
 
         A source is null (the state, or what there is instead, has come with the request), ``{"held": name, "n_parts"}``
-        (it is held here), ``{"pulled": [pull, state], "digest"}``, or ``{"kept": digest}`` (it was in the last request).
+        (it is held here), ``{"pulled": [pull, state]}``, or ``{"kept": key}`` (the last request had it). With a key in
+        ``keeps``, it is for the next request too.
         """
         absent: list[int] = []
         blobs: list[Blob] = []
@@ -325,7 +326,10 @@ class _Session:
             held = self._states.find(_name_of(source["held"]))
             if held is None:
                 return None
-            return [self._states.read(held, part) for part in range(len(held.lengths))[: source["n_parts"]]]
+            numbers = range(len(held.lengths))[: source["n_parts"]]
+            parts: list[Blob] = [self._states.read(held, part) for part in numbers]
+            is_damaged = source["n_parts"] is None and seals.digest_of_all(parts) != held.name.digest
+            return None if is_damaged else parts
 
         return as_owner(read)
 
@@ -348,7 +352,7 @@ class _Session:
         except BadMessage:
             return False
         own = [(name, blobs[first : first + n]) for name, first, n in new]
-        if any(digest_of(parts) != name.digest for name, parts in own):
+        if any(seals.digest_of_all(parts) != name.digest for name, parts in own):
             return False
         text = json.dumps(answer)
 

@@ -69,6 +69,8 @@ ALTER TABLE madlib_mop.model ADD COLUMN cloned_from jsonb;
 ALTER TABLE madlib_mop.model ADD COLUMN command_id bigint;
 ALTER TABLE madlib_mop.model ADD COLUMN hyper_parameters jsonb NOT NULL DEFAULT '{}';
 ALTER TABLE madlib_mop.model ADD COLUMN multiplications bigint;
+ALTER TABLE madlib_mop.model ADD COLUMN state_server text;
+ALTER TABLE madlib_mop.model ADD COLUMN home_state jsonb;
 ALTER TABLE madlib_mop.metric ADD COLUMN at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp();
 UPDATE madlib_mop.metric SET at = r.created_at + pg_catalog.make_interval(secs => metric.elapsed_s)
 FROM madlib_mop.run r WHERE r.run_id = metric.run_id;
@@ -512,3 +514,26 @@ CREATE TABLE madlib_mop.held_state (
 CREATE INDEX held_state_run ON madlib_mop.held_state (coordinator, run_id, mst_key);
 ALTER TABLE madlib_mop.held_state ENABLE ROW LEVEL SECURITY;
 -- end
+
+CREATE TABLE madlib_mop.state_copy (
+    run_id          bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    mst_key         integer NOT NULL,
+    version         bigint NOT NULL,
+    server          text NOT NULL,
+    epoch           integer NOT NULL,
+    position        integer NOT NULL,
+    segment_id      integer NOT NULL,
+    state_bytes     bigint NOT NULL,
+    forward_parts   integer NOT NULL,
+    digest          text NOT NULL,
+    weights_digest  text NOT NULL,
+    released        boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (run_id, mst_key, version)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+ALTER TABLE madlib_mop.state_copy ENABLE ROW LEVEL SECURITY;
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.state_copy',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

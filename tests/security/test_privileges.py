@@ -17,7 +17,7 @@ DEFINERS = {"segment_open(text)", "_change_viewer()", "job_queue()", "n_job_work
 # Tables without rights for anyone: they contain access data of hosts or states of other servers' runs, or must not be
 # locked by others. The view of hosts shows them without that data, with its owner's rights.
 CLOSED = {"madlib_mop.coordinator", "madlib_mop.held_state", "madlib_mop.host", "madlib_mop.host_shard",
-          "madlib_mop.reserved_table"}  # fmt: skip
+          "madlib_mop.reserved_table", "madlib_mop.state_copy"}  # fmt: skip
 OPENING_VIEWS = {"madlib_mop.hosts"}
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,

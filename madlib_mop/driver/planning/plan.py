@@ -273,6 +273,8 @@ def complete_plan(
             settings,
             output,
             may_stay=inputs.schedule != AVERAGING and not keeps_features,
+            # fused models, and those of a search that copies states, would need more than the newest states of one
+            hops=inputs.schedule != AVERAGING and fused is None and (search is None or search.method != "pbt"),
             fused_training=fused,
             class_weight=checked.class_weight,
             summary=summary,

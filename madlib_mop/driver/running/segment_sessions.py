@@ -36,12 +36,15 @@ from mop_backend.messages import (
     ShardName,
     SqlFailed,
     StartTrainer,
+    StateAway,
+    StateGone,
     Unread,
     as_text,
     read_answer,
 )
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
@@ -178,6 +181,19 @@ class SegmentSessions:
             self._events.append(Notified())
         events, self._events = self._events, []
         return events
+
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+        """Read the parts of a model's newest state at its host; see `segments.Segments`."""
+        from madlib_mop.driver.running.host_sessions import fetch_state  # brings psycopg 3 along
+
+        return fetch_state(self._record, self._run_id, model)
+
+    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+        """Tell each host which states it is to hold; see `segments.Segments`."""
+        from madlib_mop.driver.running.host_sessions import sweep_host
+
+        for server, of_server in copies.items():
+            sweep_host(self._record, self._run_id, server, of_server)
 
     def pause(self) -> None:
         """End all sessions, until `open`; an evaluation of the policy, which has a time limit, is not disturbed."""
