@@ -4,7 +4,8 @@ The other half is ``forking.py``. A server has one fork server of drivers, and f
 trainers, which has loaded this backend. The first call that needs a trainer of a backend starts the backend's fork
 server, and waits as long as for a separate trainer; `call.py` starts it at the beginning of calls that will need
 trainers or pack rows for them. The first call of all starts the fork server of drivers, and does not wait for it: its
-own driver is a separate process. All end with the server, or after some idle minutes. `Child` calls `fork`.
+own driver is a separate process. The first baseline of gradient boosting starts one that has loaded scikit-learn. All
+end with the server, or after some idle minutes. `Child` calls `fork`.
 ``sockets.py`` defines the place of their sockets, and the users that may bind there.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 #: Modules of the fork servers.
 TRAINERS = "madlib_mop.trainer.forkserver"
 DRIVERS = "madlib_mop.driver.forkserver"
+BOOSTING = "madlib_mop.trainer.boosting_forkserver"
 #: The whole environment of trainers and drivers.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -91,6 +93,11 @@ class ForkServer:
             return self
         command = [*self._command, *backend_words(backend)]
         return ForkServer(f"{self.address}.{backend}", self._lives_with, command, self._waits)
+
+    @property
+    def of_boosting(self) -> ForkServer:
+        """The fork server of processes that train gradient boosting, of the same server."""
+        return ForkServer(f"{self.address}.boosting", self._lives_with, [*self._command[:-1], BOOSTING], self._waits)
 
     @property
     def words(self) -> str:
