@@ -307,9 +307,9 @@ class StateSlots:
         return sum(slot.written_bytes for slot in self._slots.values() if not self._is_dead(slot))
 
     def _move_out(self, slot: _Slot) -> None:
-        """Move all states of a slot to others, in one transaction: each commit waits for the disk, and the caller waits.
+        """Move all states of a slot to others, or none.
 
-        If one cannot be moved, all stay.
+        In one transaction: each commit waits for the disk, and the caller of the run waits too.
         """
         targets = {key: self.begin_write(key) for key in sorted(self._keys_in(slot.number), key=str)}
         moved: dict[StateKey, int] = {}
