@@ -245,7 +245,7 @@ class _Record:
     def models(self, run_id):
         return list(self.rows.values())
 
-    def set_model(self, run_id, mst_key, **columns):
+    def set_model(self, run_id, mst_key, waits=True, **columns):
         if self.fails:
             raise OSError("the session is lost")
         self.rows[mst_key] = dataclasses.replace(self.rows[mst_key], **columns)
