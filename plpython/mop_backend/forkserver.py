@@ -12,13 +12,11 @@ end with the server, or after some idle minutes. `Child` calls `fork`.
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import os
 import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -210,6 +208,8 @@ class ForkServer:
             return False
         if listener is None:
             return False
+        import subprocess  # not at the top: most sessions do without it
+
         with listener:
             subprocess.Popen(
                 [*self._command, str(listener.fileno()), str(self._lives_with)],
@@ -256,7 +256,7 @@ def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:
                 return None
         with open(f"/proc/{postmaster}/stat", encoding="utf-8") as file:
             started = file.read().rpartition(")")[2].split()[19]
-        packages = glob.glob(os.path.join(library, "venv", "lib", "python3*", "site-packages"))
+        packages = _packages(library)
         installed = [(path, os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in [library, *packages]]
         where = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -266,6 +266,14 @@ def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:
     address = sockets.address_for(f"madlib_mop.{postmaster}.{children}.{digest}")
     python = os.path.join(library, "venv", "bin", "python")
     return ForkServer(address, postmaster, [python, "-I", "-m", module], waits=module == TRAINERS)
+
+
+def _packages(library: str) -> list[str]:
+    """Return the directories of the packages that are installed for the library."""
+    parent = os.path.join(library, "venv", "lib")
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    found = [os.path.join(parent, name, "site-packages") for name in sorted(names) if name.startswith("python3")]
+    return [path for path in found if os.path.isdir(path)]
 
 
 class Forked:
@@ -395,12 +403,22 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises subprocess.TimeoutExpired."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is not None and not self.ends_within(timeout):
+            import subprocess
+
+            raise subprocess.TimeoutExpired("forked", timeout)
         while self.returncode is None:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._receive(left) and timeout is not None and left == 0.0:
-                raise subprocess.TimeoutExpired("forked", timeout)
+            self._receive(None)
         return self.returncode
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end for at most this time; return whether it has ended."""
+        deadline = time.monotonic() + seconds
+        while self.returncode is None:
+            left = max(0.0, deadline - time.monotonic())
+            if not self._receive(left) and left == 0.0:
+                return False
+        return True
 
     def kill(self) -> None:
         """Kill it, or have it killed as soon as it is forked."""

@@ -153,12 +153,15 @@ def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
-def test_the_first_call_of_a_session_loads_no_module_that_it_can_do_without():
+@pytest.mark.parametrize("module", ["call", "predict_row"])
+def test_the_first_call_of_a_session_loads_no_module_that_it_can_do_without(module):
     """PL/Python imports this library in each session anew."""
     code = (
         "import sys, types; plpy = types.ModuleType('plpy'); plpy.Error = plpy.SPIError = Exception;"
-        "plpy.spiexceptions = types.SimpleNamespace(); sys.modules['plpy'] = plpy; import mop_backend.call;"
-        "print(*{'ctypes', 'dataclasses', 'inspect', 'tempfile', 'traceback'} & set(sys.modules))"
+        "plpy.spiexceptions = types.SimpleNamespace(); plpy.Cursor = object; sys.modules['plpy'] = plpy;"
+        f"import mop_backend.{module};"
+        "print(*{'ctypes', 'dataclasses', 'decimal', 'glob', 'inspect', 'subprocess', 'tempfile', 'traceback'}"
+        " & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(ROOT / "plpython")}, capture_output=True, text=True
