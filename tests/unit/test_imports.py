@@ -285,6 +285,18 @@ def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
+def test_a_forked_driver_imports_no_module_for_its_record():
+    """What the first engine of a process imports and computes, drivers have from the process that forks them."""
+    code = (
+        "import sys; from madlib_mop.driver import forkserver; forkserver._load(); before = set(sys.modules);"
+        "from madlib_mop.catalog.sessions.connection import engine_over; engine_over(forkserver._no_session);"
+        "print(*set(sys.modules) - before); print('psycopg2.extras' in before)"
+    )
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout == "\nTrue\n", done.stderr
+
+
 def test_facts_of_runs_do_not_load_sqlalchemy():
     """Commands of drivers and of the command line read them on sessions of their own."""
     names = sorted(name for name in modules() if name.startswith("madlib_mop.catalog.facts"))
