@@ -127,7 +127,8 @@ class Cluster:
     def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
         self.name = name
         self._within = within
-        of_all = ["fsync = off"] if BACKEND == choice.DEFAULT else ["fsync = off", f"madlib_mop.backend = '{BACKEND}'"]
+        of_all = ["fsync = off", "jit = off"]  # to compile takes more than a second where rows are estimated too high
+        of_all += [] if BACKEND == choice.DEFAULT else [f"madlib_mop.backend = '{BACKEND}'"]
         self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
         self._settings += ["--in-memory"] if fits_into_memory() else []
         self._roles: set[str] = set()

@@ -26,7 +26,8 @@ from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
 from tests.unit.trainer.test_lifetime import cpu_ticks, ended
 
 RUN = (
-    "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
+    "import sys, runpy; sys.path[:0] = {paths!r}; from madlib_mop.trainer.process import seats;"
+    "seats._LEFT_S = seats._STALLED_S = 0.4; {before}"  # a second for each is long
     "runpy.run_module('madlib_mop.trainer.forkserver', run_name='__main__', alter_sys=True)"
 )
 START = {

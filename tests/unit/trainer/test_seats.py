@@ -25,10 +25,14 @@ MODULE = """
 import os, resource, signal, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, {limits})
 sys.path[:0] = {paths}
+from mop_backend import forking
 from mop_backend.forking import ChildKind, serve_forks
 from mop_backend.forkserver import FIRST_FD
 from mop_backend.frames import FrameLimits
+from madlib_mop.trainer.process import seats
 from madlib_mop.trainer.process.seats import Seats
+if {patience_s} is not None:
+    seats._LEFT_S = seats._STALLED_S = forking._BUSY_S = {patience_s}
 
 def serve():
     seats, n = Seats(FIRST_FD), 0
@@ -53,17 +57,24 @@ def serve():
 serve_forks("mop test", lambda: None, ChildKind("child", lambda: 5, signal.SIGKILL, may_idle=True, serve=serve))
 """
 USUAL = (1024, 4096)
+PATIENCE_S = 0.3
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Return a function that makes a fork server, with these limits of descriptors."""
+    """Return a function that makes a fork server, with these limits of descriptors.
+
+    With ``patience_s``, who stalls, has left or works for long is not waited for a second, but for this time.
+    """
     tmp_path.chmod(0o700)
     with subprocess.Popen(["sleep", "600"]) as lives_with:
 
-        def make(limits: tuple[int, int] = USUAL, idle_s: float | None = None) -> ForkServer:
+        def make(
+            limits: tuple[int, int] = USUAL, idle_s: float | None = None, patience_s: float | None = None
+        ) -> ForkServer:
             paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-            command = [sys.executable, "-I", "-c", MODULE.format(limits=limits, paths=paths, idle_s=idle_s)]
+            code = MODULE.format(limits=limits, paths=paths, idle_s=idle_s, patience_s=patience_s)
+            command = [sys.executable, "-I", "-c", code]
             return ForkServer(f"{tmp_path}/{uuid.uuid4().hex}", lives_with.pid, command)
 
         yield make
@@ -129,7 +140,7 @@ def answer_within(seconds: float, child: Child) -> Header:
 
 
 def test_who_stops_in_the_middle_of_a_request_loses_its_seat(start, stack):
-    stalled, other, *_ = several(stack, start())
+    stalled, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     os.write(stalled._stdin.fileno(), b"\0\0\0")
     assert answer_within(10, other)["n"] == 1
     with pytest.raises(ChildDied) as death:
@@ -139,7 +150,7 @@ def test_who_stops_in_the_middle_of_a_request_loses_its_seat(start, stack):
 
 
 def test_who_does_not_read_an_answer_loses_its_seat(start, stack):
-    stalled, other, *_ = several(stack, start())
+    stalled, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     stalled.send({"size": 64 << 20})
     stalled.await_answer(10)
     assert answer_within(10, other)["n"] == 2
@@ -155,7 +166,7 @@ def test_who_reads_a_large_answer_gets_all_of_it(start, stack):
 
 
 def test_who_sends_too_much_loses_its_seat_before_it_is_read(start, stack):
-    large, other, *_ = several(stack, start())
+    large, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     with pytest.raises(ChildDied) as death:
         large.ask({}, [bytes((1 << 20) + 1)])
     assert death.value.returncode == 0
@@ -163,7 +174,7 @@ def test_who_sends_too_much_loses_its_seat_before_it_is_read(start, stack):
 
 
 def test_the_child_of_others_is_not_killed_by_who_has_lost_a_seat(start, stack):
-    lost, other, *_ = several(stack, start())
+    lost, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     os.write(lost._stdin.fileno(), b"\0\0\0")
     with pytest.raises(ChildDied):
         lost.receive()
@@ -181,7 +192,7 @@ def test_a_request_of_who_has_left_is_not_worked_on(start, stack):
 
 
 def test_work_for_who_has_left_ends_with_the_child_and_the_others_may_ask_again(start, stack, tmp_path):
-    left, other, *_ = several(stack, start())
+    left, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     left.send({"sleep": 60, "file": f"{tmp_path}/works"})
     wait_for((tmp_path / "works").exists, 10, "its work")
     left.stop()
@@ -280,14 +291,14 @@ def test_children_of_several_roles_are_never_the_same(start, stack):
 
 
 def test_a_child_that_works_for_long_gets_no_more_seats_until_it_takes_those_that_it_has(start, stack, tmp_path):
-    server = start()
+    server = start(patience_s=PATIENCE_S)
     busy, other = share(stack, server), share(stack, server)
-    busy.send({"sleep": 4, "file": f"{tmp_path}/works"})
+    busy.send({"sleep": 1.5, "file": f"{tmp_path}/works"})
     wait_for((tmp_path / "works").exists, 10, "its work")
     waits = share(stack, server)
     assert waits.pid == busy.pid
     waits.stop()  # as a session whose statement is cancelled
-    time.sleep(1.1)
+    time.sleep(PATIENCE_S + 0.1)
     assert {share(stack, server).pid for _ in range(3)} == {other.pid}
     assert busy.receive()[0]["n"] == 1
     wait_for(lambda: share(stack, server).pid == busy.pid, 10, "seats at the one that was busy")
