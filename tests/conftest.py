@@ -338,12 +338,18 @@ def name_of(module) -> str:
 @pytest.fixture(scope="module")
 def db(cluster, request):
     """A new database with the extension, for one module of tests; dropped after it."""
-    with new_database(cluster, name_of(request.module)) as db:
-        if request.node.get_closest_marker("one_session") is None:
-            yield db
-            return
-        with closing(OneSession(db)) as in_one:
-            yield in_one
+    with new_database(cluster, name_of(request.module)) as db, in_one_session(db, request) as sessions:
+        yield sessions
+
+
+@contextmanager
+def in_one_session(db: Database, request):
+    """Yield a database; its statements share a session if the module is marked so."""
+    if request.node.get_closest_marker("one_session") is None:
+        yield db
+        return
+    with closing(OneSession(db)) as in_one:
+        yield in_one
 
 
 @pytest.fixture(scope="session")
@@ -363,9 +369,9 @@ def trained_churn(cluster):
 def churn_db(cluster, request, trained_churn):
     """A new database with the customers and their model ``churn``, for one module; ``run`` is what `fit` returned."""
     name, found = trained_churn
-    with new_database(cluster, name_of(request.module), name) as db:
-        db.run = found
-        yield db
+    with new_database(cluster, name_of(request.module), name) as db, in_one_session(db, request) as sessions:
+        sessions.run = found
+        yield sessions
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.helpers.faults import children, kill
 
+pytestmark = pytest.mark.one_session
+
 #: More rows than a statement predicts one by one before it reads ahead.
 N_ROWS = 1500
 STATE = """

@@ -10,6 +10,8 @@ from tests.helpers.inference import User
 from tests.helpers.registry import WIDTH, X, answer, write_classifiers, write_numbers
 from tests.helpers.sessions import undone
 
+pytestmark = pytest.mark.one_session
+
 ONE_HOT = "(SELECT array_agg((i % 3 = j)::integer::real ORDER BY j) FROM generate_series(0, 2) j)"
 
 
