@@ -186,12 +186,13 @@ class Channel:
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
             raise TooLarge
-        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
+        rest = self._read(8 * n_blobs + n_head)
+        lengths = struct.unpack_from(f">{n_blobs}Q", rest)
         self.limits.check_blobs(lengths)  # defence: blobs-without-end
-        text = self._read(n_head)
+        text = rest[8 * n_blobs :]
         self.limits.check_header(text)
         try:
-            header = json.loads(text)
+            header = json.loads(text.decode("utf-8", "surrogatepass"))  # of bytes, it looks for UTF-16 too
         except (ValueError, RecursionError):  # defence: deep-headers = ValueError
             raise NotAFrame from None
         return header, [self._read(length) for length in lengths]

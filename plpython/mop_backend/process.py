@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import select
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend.forkserver import (
@@ -247,8 +247,10 @@ class Child:
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame to the child. Raises ChildDied."""
-        with self._death():
+        try:
             self._channel.send(header, blobs)
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
 
     def reply(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame, the answer to a request of the child's.
@@ -260,10 +262,12 @@ class Child:
 
     def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
-        with self._death():
+        try:
             header, blobs = self._channel.receive()
             if not isinstance(header, dict):
                 raise NotAFrame
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
         return readable(header), blobs
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
@@ -348,16 +352,13 @@ class Child:
             return False
         return True
 
-    @contextlib.contextmanager
-    def _death(self) -> Iterator[None]:
-        try:
-            yield
-        except NotAFrame as error:
+    def _death_by(self, gone: PeerGone) -> ChildDied:
+        """Return how the child has ended, or was ended because it has sent no frame."""
+        if isinstance(gone, NotAFrame):
             self._process.kill()
             death = self.death()
-            raise ChildDied(death.returncode, f"{death.stderr}\n{error}") from None
-        except PeerGone as gone:
-            raise self.death(not isinstance(gone, NotRead)) from None
+            return ChildDied(death.returncode, f"{death.stderr}\n{gone}")
+        return self.death(not isinstance(gone, NotRead))
 
 
 def _started(command: Sequence[str], stderr_fd: int, fds: Sequence[int]) -> subprocess.Popen[bytes]:

@@ -40,6 +40,7 @@ class Seats:
         self._is_open = True  # whether the fork server lives
         self._seats: dict[int, Channel] = {}
         self._served: Sequence[int] = ()
+        self._first = -1  # of those that were ready last
         self._spinner = Spinner()
         self._poller = select.poll()
         self._poller.register(fd, select.POLLIN)
@@ -57,12 +58,13 @@ class Seats:
                 elif event & _GONE:  # who has left needs no answer
                     self.leave(fd)
             if found := [fd for fd, event in events if event == select.POLLIN and fd in self._seats]:
+                self._first = found[0]
                 return found
         return None
 
     def receive(self, seat: int, limits: FrameLimits) -> Frame | None:
         """Return the request of a session; None if it has left, or sends what it may not."""
-        if _is_closed(seat):  # while others were served
+        if seat != self._first and _is_closed(seat):  # while others were served
             self.leave(seat)
             return None
         channel = self._seats[seat]
