@@ -206,6 +206,11 @@ def restore(units: Floats, fit: NumberFit) -> Floats:
     numpy.ndarray
         float64, the same shape. A number beyond the range of a float64 is infinite.
     """
+    if units.size == 1:
+        number = units.item() * fit.divisor + fit.offset
+        if fit.scale == "log1p":
+            number = math.copysign(_expm1(abs(number)), number)
+        return np.array([number], np.float64).reshape(units.shape)
     with np.errstate(all="ignore"):
         numbers: Floats = units * fit.divisor + fit.offset
         if fit.scale == "log1p":

@@ -153,14 +153,9 @@ class RowEncoder:
 
         Numbers are brought back to the units of the table.
         """
-        named = dict(zip(self._targets.names, outputs, strict=True))
-        decoded = self._targets.decode(named)
-        parts = []
-        for name, output in named.items():
-            numbers = decoded[name].numbers
-            values = np.asarray(output, np.float64) if numbers is None else numbers[:, np.newaxis]
-            parts.append(values.reshape(len(values), -1))
-        return np.concatenate(parts, axis=1), [part.shape[1] for part in parts]
+        parts = [self._targets.values(*one) for one in zip(self._targets.names, outputs, strict=True)]
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return joined, [part.shape[1] for part in parts]
 
     def _field(self, field: RowField) -> Field:
         name, type_sql, oid, base = field
