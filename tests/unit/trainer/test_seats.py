@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from mop_backend import forkserver
 from mop_backend.forkserver import TOO_MANY, ForkServer, TooMany
-from mop_backend.frames import Header
+from mop_backend.frames import Header, encoded, parsed
 from mop_backend.process import Child, ChildDied
 
+from madlib_mop.trainer.process.seats import _Headers
 from tests.helpers.faults import wait_for
 from tests.helpers.unit.trainer import REPOSITORY
 from tests.unit.trainer.test_lifetime import ended
@@ -382,3 +383,30 @@ def test_a_shared_child_outlives_the_fork_server_until_all_have_left(start, stac
     assert answer_within(10, other)["n"] == 2
     other.stop()
     ended(other.pid)
+
+
+def test_a_header_that_comes_again_is_not_what_was_made_of_it_before():
+    headers = _Headers()
+    text = encoded({"op": "predict_row", "key": "a", "fields": [["x", "integer", 23, "int4"]]})
+    first = headers.parse(bytearray(text))
+    first.pop("key")
+    again = headers.parse(bytearray(text))
+    assert again == parsed(text) and again["fields"] is first["fields"]
+    assert headers.parse(text.replace(b'"a"', b'"b"'))["key"] == "b"
+
+
+LONG = encoded({"op": "predict_row", "key": "a" * 5000})
+
+
+@pytest.mark.parametrize("text", [b"[1]", b"1", b'{"op": "start", "a": []}', LONG], ids=lambda text: repr(text[:20]))
+def test_other_headers_are_parsed_each_time(text):
+    headers = _Headers()
+    assert headers.parse(text) == headers.parse(text) == parsed(text)
+    assert not headers._known
+
+
+def test_few_headers_are_kept():
+    headers = _Headers()
+    for number in range(1000):
+        assert headers.parse(encoded({"op": "predict_row", "key": number}))["key"] == number
+        assert len(headers._known) <= 256
