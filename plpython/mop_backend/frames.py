@@ -195,10 +195,10 @@ class Channel:
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
             raise TooLarge
-        rest = self._read(8 * n_blobs + n_head)
-        lengths = struct.unpack_from(f">{n_blobs}Q", rest)
+        text = self._read(8 * n_blobs + n_head)
+        lengths = struct.unpack_from(f">{n_blobs}Q", text)
         self.limits.check_blobs(lengths)  # defence: blobs-without-end
-        text = rest[8 * n_blobs :]
+        del text[: 8 * n_blobs]
         self.limits.check_header(text)
         try:
             header = self.parse(text)

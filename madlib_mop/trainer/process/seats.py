@@ -136,11 +136,13 @@ class _Headers:
 
     def parse(self, text: bytes | bytearray) -> Json:
         """Return what a header says; who gets it may change it, but not what is in it."""
+        if len(text) > _MOST_KNOWN_BYTES:
+            return parsed(text)
         text = bytes(text)
         known = self._known.get(text)
         if known is None:
             header = parsed(text)
-            if len(text) > _MOST_KNOWN_BYTES or not (isinstance(header, dict) and header.get("op") == "predict_row"):
+            if not (isinstance(header, dict) and header.get("op") == "predict_row"):
                 return header
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
