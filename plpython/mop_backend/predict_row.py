@@ -61,6 +61,7 @@ _PLAIN = frozenset(
 )
 _FETCHED_ROW = "select madlib_mop_calls._fetched_row($1) as input_row"
 _MAX_ROW_TYPES = 1000
+_MAX_HEADERS = 64
 
 _known_fields: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Field]] = {}  # by names and types
 _names_plan: plpy.Plan | None = None
@@ -313,7 +314,7 @@ def _header(key: str, request: Header) -> bytes:
     place = key, request["encoding"]
     fields, header = _headers.get(place, (None, b""))
     if fields is not request["fields"]:
-        if len(_headers) >= _MAX_ROW_TYPES:
+        if len(_headers) >= _MAX_HEADERS:
             _headers.clear()
         header = encoded({**request, "key": key})
         _headers[place] = request["fields"], header

@@ -142,7 +142,7 @@ class _Headers:
         known = self._known.get(text)
         if known is None:
             header = parsed(text)
-            if not (isinstance(header, dict) and header.get("op") == "predict_row"):
+            if not (isinstance(header, dict) and header.get("op") == "predict_row") or "lengths" in header:
                 return header
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

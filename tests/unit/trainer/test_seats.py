@@ -396,9 +396,10 @@ def test_a_header_that_comes_again_is_not_what_was_made_of_it_before():
 
 
 LONG = encoded({"op": "predict_row", "key": "a" * 5000})
+MANY = encoded({"op": "predict_row", "key": "a", "lengths": [3, 4]})
 
 
-@pytest.mark.parametrize("text", [b"[1]", b"1", b'{"op": "start", "a": []}', LONG], ids=lambda text: repr(text[:20]))
+@pytest.mark.parametrize("text", [b"[1]", b"1", b'{"op": "start", "a": []}', LONG, MANY], ids=lambda text: repr(text[:20]))
 def test_other_headers_are_parsed_each_time(text):
     headers = _Headers()
     assert headers.parse(text) == headers.parse(text) == parsed(text)
