@@ -399,7 +399,10 @@ LONG = encoded({"op": "predict_row", "key": "a" * 5000})
 MANY = encoded({"op": "predict_row", "key": "a", "lengths": [3, 4]})
 
 
-@pytest.mark.parametrize("text", [b"[1]", b"1", b'{"op": "start", "a": []}', LONG, MANY], ids=lambda text: repr(text[:20]))
+OTHERS = [b"[1]", b"1", b'{"op": "start", "a": []}', LONG, MANY]
+
+
+@pytest.mark.parametrize("text", OTHERS, ids=lambda text: repr(text[:20]))
 def test_other_headers_are_parsed_each_time(text):
     headers = _Headers()
     assert headers.parse(text) == headers.parse(text) == parsed(text)
