@@ -197,7 +197,8 @@ class Cluster:
     def _drop(self, database: str) -> None:
         end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
         with closing(self.connect()) as connection, connection.cursor() as cursor:
-            for _ in range(100):  # DROP itself would look again only after 0.1 s
+            until = time.monotonic() + 0.1
+            while time.monotonic() < until:  # DROP itself would look again only after 0.1 s
                 cursor.execute(end, [database])
                 time.sleep(0.003)  # also after the last one, which leaves the view a moment before it is gone
                 if cursor.rowcount == 0:

@@ -96,7 +96,7 @@ print("this is not an error")
     }  # fmt: skip
 
 
-#: Where a text may end without a sign that separates, and another one begins below it: to tokenize all files takes long.
+#: Where a text may end without a sign that separates, and another one begins below: to tokenize all files takes long.
 MAY_MEET = re.compile(r"""[A-Za-z,;:.)}]["']+[ \t]*(?:\\|#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[A-Za-z]*["']""")
 
 
