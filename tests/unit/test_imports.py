@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.unit.findings import assert_none
+from tests.helpers.unit.sources import nodes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
@@ -75,7 +76,7 @@ def imports_of(path: Path) -> tuple[tuple[int, str], ...]:
     """Return every module that a file imports, anywhere in the file, with the line."""
     found: list[tuple[int, str]] = []
     package = path.relative_to(ROOT).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -240,7 +241,7 @@ def floor_of(module: str) -> tuple[str, int] | None:
 def test_a_public_class_name_is_borne_once():
     homes: dict[str, list[str]] = {}
     for path in [*FILES, *sorted((ROOT / "plpython").rglob("*.py"))]:
-        for node in ast.parse(path.read_text()).body:
+        for node in nodes_of(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}: class {node.name}")
     assert_none(found for places in homes.values() if len(places) > 1 for found in places)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -27,9 +27,12 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(finite, min_size=1, max_size=50))
+@example([3.3092712255231913e-05])
+@example([0.017824007599721487])  # 5.9e-16, the most of four million values
 def test_the_logarithm_is_that_of_the_c_library_but_for_the_last_bits(values):
+    """Up to six roundings of ours and one of the C library add up to at most 8.9e-16."""
     expected = [math.copysign(math.log1p(abs(x)), x) for x in values]
-    assert np.allclose(signed_log1p(np.array(values)), expected, rtol=4e-16, atol=0)
+    assert np.allclose(signed_log1p(np.array(values)), expected, rtol=4 * np.finfo(float).eps, atol=0)
 
 
 def test_the_logarithm_is_exact_at_zero_and_rises():
