@@ -324,19 +324,24 @@ def test_the_states_of_a_slot_are_moved_together_or_not_at_all():
     class Breaking(Disk):
         n_transactions = n_moved = 0
         breaks_at: int | None = 3
+        is_open = False
 
         @contextmanager
         def transaction(self):
             self.n_transactions += 1
             before = {number: list(rows) for number, rows in self.slots.items()}
+            self.is_open = True
             try:
                 yield
             except psycopg2.Error:
                 self.slots = before
                 raise
+            finally:
+                self.is_open = False
 
         def execute(self, query, *arguments, **options):
             if "UPDATE madlib_mop.model_state" in query:
+                assert self.is_open, "the record would say that a state is in a slot that is dropped as empty"
                 self.n_moved += 1
                 if self.n_moved == self.breaks_at:
                     raise psycopg2.errors.DiskFull

@@ -141,6 +141,17 @@ def test_a_forked_process_gives_up_the_same_rights(boosting, forked):
     assert parent != str(os.getpid()) and os.listdir(f"/proc/{parent}/task") == [parent]
 
 
+def test_the_fork_server_has_one_thread_before_it_forks():
+    """Libraries that start threads end them at a fork, if they are careful: it does not rely on that."""
+    code = (
+        f"import sys, os; sys.path[:0] = {[str(REPOSITORY), str(REPOSITORY / 'plpython')]!r};"
+        "from madlib_mop.trainer import boosting_forkserver; boosting_forkserver._load();"
+        "print('sklearn.ensemble' in sys.modules, len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "True 1\n"
+
+
 def test_a_class_without_training_rows_has_no_probability_and_a_single_one_has_all(boosting, rows):
     xs, (one_hot, _) = rows
     labels = one_hot.argmax(axis=1).astype(np.int16)[:, np.newaxis]
