@@ -7,9 +7,11 @@ nearest measured configuration: measured / rough.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log
 from statistics import median, median_low
 from typing import Any
@@ -292,8 +294,8 @@ WITH runs AS (
       AND (coalesce(r.plan -> 'gpus', {_NO_GPUS}) = {_NO_GPUS}) = %(on_cpus)s
     ORDER BY r.run_id DESC LIMIT {_MOST_RUNS}
 )
-SELECT r.run_id, least(r.n_segments, r.n_models) AS n_at_once, m.model_arch, m.compile_params, m.fit_params,
-       m.state_bytes, v.*, e.*
+SELECT r.run_id, least(r.n_segments, r.n_models) AS n_at_once, m.model_arch::pg_catalog.text, m.compile_params,
+       m.fit_params, m.state_bytes, v.*, e.*
 FROM runs r
 JOIN LATERAL (
     SELECT m.* FROM madlib_mop.model m WHERE m.run_id = r.run_id AND m.state_bytes IS NOT NULL
@@ -351,14 +353,20 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
         "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
         "evaluation_first_s", "n_evaluated",
     )  # fmt: skip
+
+    @cache  # most runs repeat the texts of earlier ones
+    def work(compile_params: str, fit_params: str, arch: str) -> Work | None:
+        try:
+            return work_of(Configuration.recorded(0, compile_params, fit_params, json.loads(arch)), architectures)
+        except MopError:  # of an earlier version, with what this one does not read
+            return None
+
     for cells in record.execute(_QUERY, values):
         row = dict(zip(names, cells, strict=True))
         others.append((row["run_id"], row["other_s"]))
-        try:
-            c = Configuration.recorded(0, row["compile_params"], row["fit_params"], row["model_arch"])
-            by_work[row["run_id"], work_of(c, architectures)].append(row)
-        except MopError:  # of an earlier version, with what this one does not read
-            continue
+        found = work(row["compile_params"], row["fit_params"], row["model_arch"])
+        if found is not None:
+            by_work[row["run_id"], found].append(row)
     measured = [_measured(run_id, work, rows, at_once) for (run_id, work), rows in by_work.items()]
     return RecordedCosts(measured, max(0.0, undisturbed(others)) if others else None)
 
