@@ -24,20 +24,19 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.errors import MopError
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
-from madlib_mop.models.sharing import Architectures
+from madlib_mop.models.sharing import known_architecture
 from madlib_mop.models.sizes import NetworkSize, optimizer_slots
 from madlib_mop.schedule.forecast.one_server import UnitCosts
 
 
 def work_of(
     c: Configuration,
-    architectures: Architectures,
     n_places: int = 1,
     row_shapes: Sequence[Sequence[int]] = (),
     functions: CustomFunctions | None = None,
 ) -> Work:
-    """Return what decides the costs of a configuration; ``architectures`` are those met before. Raises MopError."""
-    compiled, fit, architecture = c.compiled, c.fit, architectures.of(c)
+    """Return what decides the costs of a configuration. Raises MopError."""
+    compiled, fit, architecture = c.compiled, c.fit, known_architecture(c)
     extra = "" if functions is None else functions.digest(compiled.custom_names)
     return Work(
         graph=architecture.signature(compiled, extra),
@@ -271,7 +270,8 @@ def _corrected(rough: UnitCosts, measured: Iterable[Measured], name: str) -> flo
     return float(getattr(rough, name) * undisturbed(factors))
 
 
-_MOST_RUNS, _MOST_MODELS = 20, 32
+#: So many are read, the newest runs and the first tasks of each model: a run does not wait for a long record.
+_MOST_RUNS, _MOST_MODELS, _MOST_TASKS = 10, 32, 16
 #: A visit with less tracing than that, in seconds, has found its graph traced.
 _TRACED_S = 0.03
 _LEAST_S = 1e-9
@@ -311,14 +311,16 @@ JOIN LATERAL (
     FROM (SELECT t.timing, t.n_rows, pg_catalog.date_part('epoch', t.ended_at - t.started_at) AS seconds,
                  {_laps("trace")} >= {_TRACED_S} AS is_first
           FROM madlib_mop.visit t
-          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused') t) v ON true
+          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused'
+          ORDER BY t.epoch, t.position LIMIT {_MOST_TASKS}) t) v ON true
 JOIN LATERAL (
     SELECT {_MIDDLE.format(_laps("compute") + " / t.n_rows")} FILTER (WHERE NOT t.is_first) AS evaluation_row_s,
            {_MIDDLE.format(_laps("state_in", "build"))} FILTER (WHERE NOT t.is_first) AS evaluation_s,
            pg_catalog.max({_laps("trace", "compute")}) FILTER (WHERE t.is_first) AS evaluation_first_s,
            pg_catalog.avg(t.n_rows)::pg_catalog.float8 AS n_evaluated
     FROM (SELECT t.timing, t.n_rows, {_laps("trace")} >= {_TRACED_S} AS is_first FROM madlib_mop.evaluation t
-          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused') t) e ON true
+          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused'
+          ORDER BY t.epoch LIMIT {_MOST_TASKS}) t) e ON true
 WHERE v.row_s IS NOT NULL
 """
 
@@ -347,7 +349,7 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     }  # fmt: skip
     by_work: dict[tuple[int, Work], list[Mapping[str, Any]]] = defaultdict(list)
     others: list[tuple[int, float]] = []
-    architectures, at_once = Architectures(), processors()
+    at_once = processors()
     names = (
         "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
         "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
@@ -357,7 +359,7 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     @cache  # most runs repeat the texts of earlier ones
     def work(compile_params: str, fit_params: str, arch: str) -> Work | None:
         try:
-            return work_of(Configuration.recorded(0, compile_params, fit_params, json.loads(arch)), architectures)
+            return work_of(Configuration.recorded(0, compile_params, fit_params, json.loads(arch)))
         except MopError:  # of an earlier version, with what this one does not read
             return None
 

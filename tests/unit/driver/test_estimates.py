@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from madlib_mop.driver.estimates.memory import (
     rows_of_trainers,
 )
 from madlib_mop.models.configuration import Configuration
-from madlib_mop.models.sharing import Architectures
+from madlib_mop.models.sharing import known_architecture
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
@@ -88,11 +89,11 @@ def test_a_time_of_features_that_is_none_costs_nothing(features_row_s):
 
 def test_the_architecture_of_a_configuration_is_looked_up_once_for_its_costs(monkeypatch):
     """Each look-up makes a text of the architecture, and a fit begins with those of hundreds of recorded models."""
-    looked_up, of = [], Architectures.of
-    monkeypatch.setattr(Architectures, "of", lambda self, c: looked_up.append(c) or of(self, c))
+    looked_up = Mock(wraps=known_architecture)
+    monkeypatch.setattr("madlib_mop.driver.estimates.costs.known_architecture", looked_up)
     one = models(1)[0]
-    work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch), Architectures())
-    assert len(looked_up) == 1
+    work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch))
+    assert looked_up.call_count == 1
 
 
 def test_another_batch_size_costs_by_the_same_factor():
