@@ -105,7 +105,8 @@ def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: in
 
 def why_separate(c: Configuration) -> str | None:
     """Return the part of a configuration that cannot be fused, or None. Raises MopError."""
-    for reason in (*_in_architecture(known_architecture(c).checked), *_in_compile_params(c.compiled), *_in_fit_params(c.fit)):
+    arch = known_architecture(c).checked
+    for reason in (*_in_architecture(arch), *_in_compile_params(c.compiled), *_in_fit_params(c.fit)):
         return reason
     return None
 

@@ -150,7 +150,7 @@ def shared_form(config: Node, with_names: bool = False) -> Node:
 
     With ``with_names``, the names of layers may not differ.
     """
-    form = json.loads(json.dumps(config))  # a copy, faster than copy.deepcopy
+    form: Node = json.loads(json.dumps(config))  # a copy, faster than copy.deepcopy
     for _, regularizer in _regularizers(form):
         regularizer["config"]["l2"] = "variable"
     if with_names:

@@ -270,8 +270,9 @@ def _corrected(rough: UnitCosts, measured: Iterable[Measured], name: str) -> flo
     return float(getattr(rough, name) * undisturbed(factors))
 
 
-#: So many are read, the newest runs and the first tasks of each model: a run does not wait for a long record.
-_MOST_RUNS, _MOST_MODELS, _MOST_TASKS = 10, 32, 16
+#: So many are read, the newest runs and the first tasks of each model: a run does not wait for a long record. Networks
+#: other than its own only say how fast the server is.
+_MOST_RUNS, _MOST_MODELS, _MOST_TASKS, _MOST_OTHER_NETWORKS = 10, 32, 16, 6
 #: A visit with less tracing than that, in seconds, has found its graph traced.
 _TRACED_S = 0.03
 _LEAST_S = 1e-9
@@ -322,7 +323,13 @@ JOIN LATERAL (
           WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused'
           ORDER BY t.epoch LIMIT {_MOST_TASKS}) t) e ON true
 WHERE v.row_s IS NOT NULL
+ORDER BY r.run_id DESC
 """
+_COLUMNS = (
+    "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s", "begin_s",
+    "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s", "evaluation_first_s",
+    "n_evaluated",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -340,8 +347,16 @@ class RecordedCosts:
     task_s: float | None = None
 
 
-def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
-    """Read the costs of the newest runs of the role that owns a planned run, with trainers like its own."""
+def read_recorded(record: Record, run: RunRow, configurations: Iterable[Configuration] = ()) -> RecordedCosts:
+    """Read the costs of the newest runs of the role that owns a planned run, with trainers like its own.
+
+    Parameters
+    ----------
+    record : Record
+    run : RunRow
+    configurations : iterable of Configuration
+        Those of the run.
+    """
     trainer = run.plan.trainer
     values = {
         "role": run.owner_oid, "backend": str(trainer.get("backend", USUAL)), "threads": run.n_threads,
@@ -350,11 +365,8 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     by_work: dict[tuple[int, Work], list[Mapping[str, Any]]] = defaultdict(list)
     others: list[tuple[int, float]] = []
     at_once = processors()
-    names = (
-        "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
-        "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
-        "evaluation_first_s", "n_evaluated",
-    )  # fmt: skip
+    own = {json.dumps(c.arch) for c in configurations}
+    other: set[str] = set()
 
     @cache  # most runs repeat the texts of earlier ones
     def work(compile_params: str, fit_params: str, arch: str) -> Work | None:
@@ -364,9 +376,13 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
             return None
 
     for cells in record.execute(_QUERY, values):
-        row = dict(zip(names, cells, strict=True))
+        row = dict(zip(_COLUMNS, cells, strict=True))
         others.append((row["run_id"], row["other_s"]))
-        found = work(row["compile_params"], row["fit_params"], row["model_arch"])
+        if (arch := row["model_arch"]) not in own:
+            if arch not in other and len(other) == _MOST_OTHER_NETWORKS:
+                continue
+            other.add(arch)
+        found = work(row["compile_params"], row["fit_params"], arch)
         if found is not None:
             by_work[row["run_id"], found].append(row)
     measured = [_measured(run_id, work, rows, at_once) for (run_id, work), rows in by_work.items()]

@@ -592,7 +592,7 @@ def expected_time(record: Record, run: RunRow, models: list[ModelRow]) -> str | 
     begun = run.training_s > 0 or any(model.has_own_visits for model in models)
     if begun or run.kind == "replay":
         return None
-    recorded = read_recorded(record, run)
+    recorded = read_recorded(record, run, (model.configuration for model in models))
     costs = CostModel(recorded.measured)
     functions = CustomFunctions(record.custom_functions(run.run_id))
     every = 1 if run.plan.fused_training else max(1, -(-len(models) // _MOST_MODELS))

@@ -8,7 +8,17 @@ import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, SamplePlan, ShardAccess
 from madlib_mop.driver.estimates import estimate as estimates
-from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, _measured, rough_costs, undisturbed, work_of
+from madlib_mop.driver.estimates.costs import (
+    _COLUMNS,
+    CostModel,
+    Measured,
+    Work,
+    _measured,
+    read_recorded,
+    rough_costs,
+    undisturbed,
+    work_of,
+)
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import (
     TrainerRows,
@@ -94,6 +104,26 @@ def test_the_architecture_of_a_configuration_is_looked_up_once_for_its_costs(mon
     one = models(1)[0]
     work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch))
     assert looked_up.call_count == 1
+
+
+def test_a_long_record_does_not_keep_a_run_waiting():
+    """Each network of the record is checked and measured by its layers; a server's record has those of years."""
+    values = {"n_at_once": 1, "n_rows": 8.0, "n_evaluated": 8.0, "state_bytes": 9, "compile_params": COMPILE.format(1)}
+
+    class ALongRecord:
+        def execute(self, query, params):
+            for run_id in range(30, 0, -1):
+                of_row = {"run_id": run_id, "model_arch": json.dumps(arch(run_id)), "fit_params": "batch_size=8"}
+                yield [{**values, **of_row}.get(name, 0.1) for name in _COLUMNS]
+
+    def networks(configurations):
+        found = read_recorded(ALongRecord(), a_run(a_plan()), configurations)
+        assert found.task_s is not None
+        return [one.run_id for one in found.measured]
+
+    assert networks([]) == [30, 29, 28, 27, 26, 25]
+    own = Configuration.recorded(0, values["compile_params"], "batch_size=8", arch(3))
+    assert networks([own]) == [30, 29, 28, 27, 26, 25, 3]
 
 
 def test_another_batch_size_costs_by_the_same_factor():
