@@ -442,10 +442,11 @@ def create_slot(record: Record, number: int) -> None:
     Users read it through the parent table, whose policy checks the run's owner; the partition itself shows no rows
     to them, regardless of default privileges. Greenplum distributes it like the table that it is created from. A
     publication refuses to delete rows of a table without a replica identity; this one has no key, as segments of model
-    averaging stage states of one version.
+    averaging stage states of one version. It does not wait for the disk: the commit of the first state in it does.
     """
     record.execute(
-        "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
+        "SET LOCAL synchronous_commit = off;"
+        " CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE {slot} REPLICA IDENTITY FULL;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
