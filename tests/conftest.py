@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,14 @@ PASSWORD = "a password for tests"
 # What the clusters of a session may need. On disks, creating and dropping the databases of modules takes far longer.
 MEMORY_OF_CLUSTERS = 8 << 30
 BACKEND = BackendName(os.environ.get("MOP_TEST_BACKEND", choice.DEFAULT))
+#: Files that one process of pytest-xdist runs: the clusters of hosts are started once, the library is parsed once.
+TOGETHER = {
+    "hosts": ("tests/engines/test_hosts.py", "tests/hosts/"),
+    "sources": (
+        "tests/unit/driver/test_records.py", "tests/unit/engines/test_engines.py", "tests/unit/test_imports.py",
+        "tests/unit/test_references.py", "tests/unit/test_texts.py",
+    ),
+}  # fmt: skip
 if BACKEND != choice.DEFAULT:
     os.environ.update(choice.environment_of(BACKEND))  # before a test imports Keras
 
@@ -96,15 +105,15 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Have one process of pytest-xdist run all files of hosts, so that their clusters are started once."""
+    """Have one process of pytest-xdist run the files of a group (`TOGETHER`)."""
     from xdist.scheduler import LoadFileScheduling
 
-    class HostsTogether(LoadFileScheduling):
+    class GroupsTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "hosts" if file == "tests/engines/test_hosts.py" or file.startswith("tests/hosts/") else file
+            return next((group for group, files in TOGETHER.items() if file.startswith(files)), file)
 
-    return HostsTogether(config, log) if config.getoption("dist") == "loadfile" else None
+    return GroupsTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @functools.cache
@@ -127,7 +136,8 @@ class Cluster:
     def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
         self.name = name
         self._within = within
-        of_all = ["fsync = off"] if BACKEND == choice.DEFAULT else ["fsync = off", f"madlib_mop.backend = '{BACKEND}'"]
+        of_all = ["fsync = off", "jit = off"]  # to compile takes more than a second where rows are estimated too high
+        of_all += [] if BACKEND == choice.DEFAULT else [f"madlib_mop.backend = '{BACKEND}'"]
         self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
         self._settings += ["--in-memory"] if fits_into_memory() else []
         self._roles: set[str] = set()
@@ -178,12 +188,22 @@ class Cluster:
 
     def drop(self, database: str) -> None:
         """Drop a database despite its sessions; start the cluster if a test has left it stopped."""
-        statement = f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)'
         try:
-            run(self.connect(), statement)
+            self._drop(database)
         except psycopg2.OperationalError:
             self.start()
-            run(self.connect(), statement)
+            self._drop(database)
+
+    def _drop(self, database: str) -> None:
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            until = time.monotonic() + 0.1
+            while time.monotonic() < until:  # DROP itself would look again only after 0.1 s
+                cursor.execute(end, [database])
+                time.sleep(0.003)  # also after the last one, which leaves the view a moment before it is gone
+                if cursor.rowcount == 0:
+                    break
+            cursor.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
     def log_tail(self, n_lines: int = 50) -> str:
         """Return the end of the server's log."""
@@ -337,12 +357,18 @@ def name_of(module) -> str:
 @pytest.fixture(scope="module")
 def db(cluster, request):
     """A new database with the extension, for one module of tests; dropped after it."""
-    with new_database(cluster, name_of(request.module)) as db:
-        if request.node.get_closest_marker("one_session") is None:
-            yield db
-            return
-        with closing(OneSession(db)) as in_one:
-            yield in_one
+    with new_database(cluster, name_of(request.module)) as db, in_one_session(db, request) as sessions:
+        yield sessions
+
+
+@contextmanager
+def in_one_session(db: Database, request):
+    """Yield a database; its statements share a session if the module is marked so."""
+    if request.node.get_closest_marker("one_session") is None:
+        yield db
+        return
+    with closing(OneSession(db)) as in_one:
+        yield in_one
 
 
 @pytest.fixture(scope="session")
@@ -362,9 +388,9 @@ def trained_churn(cluster):
 def churn_db(cluster, request, trained_churn):
     """A new database with the customers and their model ``churn``, for one module; ``run`` is what `fit` returned."""
     name, found = trained_churn
-    with new_database(cluster, name_of(request.module), name) as db:
-        db.run = found
-        yield db
+    with new_database(cluster, name_of(request.module), name) as db, in_one_session(db, request) as sessions:
+        sessions.run = found
+        yield sessions
 
 
 @pytest.fixture(scope="session")

@@ -325,10 +325,14 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
         return self._all(ModelRow, query)[0]
 
-    def set_model(self, run_id: int, mst_key: int, **values: Any) -> None:
-        """Change columns of a model."""
+    def set_model(self, run_id: int, mst_key: int, waits: bool = True, **values: Any) -> None:
+        """Change columns of a model.
+
+        With ``waits=False``, it does not wait for the disk; the next commit that waits also makes it durable.
+        """
         where = t.model.c.run_id == run_id, t.model.c.mst_key == mst_key
-        self._do(update(t.model).where(*where).values(**_columns(values)))
+        query = update(t.model).where(*where).values(**_columns(values))
+        self._do(query if waits else query.returning(func.set_config("synchronous_commit", "off", True)))
 
     def segments(self, run_id: int) -> list[SegmentRow]:
         """Return a run's segments."""

@@ -78,8 +78,8 @@ class RunModels(Mapping[int, ModelRow]):
         self._change(mst_key, state=ModelState.FAILED, state_detail=reason)
 
     def trained(self, mst_key: int) -> None:
-        """End a model after its last epoch."""
-        self._change(mst_key, state=ModelState.TRAINED)
+        """End a model after its last epoch. A crash may undo it: a resumed run ends a model without visits left."""
+        self._change(mst_key, waits=False, state=ModelState.TRAINED)
 
     # Decisions of a search
 
@@ -223,10 +223,10 @@ class RunModels(Mapping[int, ModelRow]):
                 **{name: getattr(best, name) for name in STATE_COLUMNS},
             )
 
-    def _change(self, mst_key: int, **columns: Any) -> None:
+    def _change(self, mst_key: int, waits: bool = True, **columns: Any) -> None:
         """Record columns of a model and update its row here."""
         changed = self._changed(mst_key, columns)
-        self._record.set_model(self._run_id, mst_key, **columns)
+        self._record.set_model(self._run_id, mst_key, waits, **columns)
         self._models[mst_key] = changed
         self._changed_one()
 

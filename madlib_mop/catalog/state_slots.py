@@ -307,8 +307,20 @@ class StateSlots:
         return sum(slot.written_bytes for slot in self._slots.values() if not self._is_dead(slot))
 
     def _move_out(self, slot: _Slot) -> None:
-        for key in sorted(self._keys_in(slot.number), key=str):
-            self._move(key, self.begin_write(key))
+        """Move all states of a slot to others, or none.
+
+        In one transaction: each commit waits for the disk, and the caller of the run waits too.
+        """
+        targets = {key: self.begin_write(key) for key in sorted(self._keys_in(slot.number), key=str)}
+        moved: dict[StateKey, int] = {}
+        try:
+            with self._record.transaction():
+                for key, target in targets.items():
+                    self._move(key, target)
+            moved = {key: self._places[key].n_bytes for key in targets}
+        finally:
+            for key, target in targets.items():
+                self.end_write(target, key, moved.get(key))
         self.empty_dead()
 
     def _may_see(self, written: int | None) -> bool:
@@ -352,24 +364,18 @@ class StateSlots:
 
     def _move(self, key: StateKey, target: int) -> None:
         """Move a state to the slot that `begin_write` has returned for it."""
-        place = self._places[key]
         if isinstance(key, int):
             query, version, mst_key = _MOVE_NEWEST, "state_version", key
         else:
             query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
-        moved = None
-        try:
-            # In the order of a visit, which writes its state before it changes the row of its model: without the global
-            # deadlock detector of Greenplum, both lock these tables.
-            self._record.execute(
-                "UPDATE madlib_mop.model_state SET slot = %(target)s"
-                f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
-                f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
-                {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
-            )
-            moved = place.n_bytes
-        finally:
-            self.end_write(target, key, moved)
+        # In the order of a visit, which writes its state before it changes the row of its model: without the global
+        # deadlock detector of Greenplum, both lock these tables.
+        self._record.execute(
+            "UPDATE madlib_mop.model_state SET slot = %(target)s"
+            f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
+            f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
+            {"target": target, "old": self._places[key].slot, "run": self._run_id, "key": mst_key},
+        )
 
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)
@@ -444,10 +450,11 @@ def create_slot(record: Record, number: int) -> None:
     Users read it through the parent table, whose policy checks the run's owner; the partition itself shows no rows
     to them, regardless of default privileges. Greenplum distributes it like the table that it is created from. A
     publication refuses to delete rows of a table without a replica identity; this one has no key, as segments of model
-    averaging stage states of one version.
+    averaging stage states of one version. It does not wait for the disk: the commit of the first state in it does.
     """
     record.execute(
-        "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
+        "SET LOCAL synchronous_commit = off;"
+        " CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE {slot} REPLICA IDENTITY FULL;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",

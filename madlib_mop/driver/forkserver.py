@@ -7,6 +7,7 @@ ready after milliseconds.
 import importlib
 import os
 import signal
+from typing import NoReturn
 
 from mop_backend.forking import ChildKind, serve_forks
 
@@ -30,6 +31,22 @@ def _load() -> None:
         for module in {f"driver.{command.partition(':')[0]}" for command in COMMANDS.values()} | {*_LATER}:
             importlib.import_module(f"madlib_mop.{module}")
     importlib.import_module("numpy.ma")  # otherwise the first np.unique of each driver imports it
+    _use_tables()
+
+
+def _use_tables() -> None:
+    """Compute what SQLAlchemy keeps from the first use of its engines and of our tables: each driver would do so."""
+    from madlib_mop.catalog.sessions.connection import engine_over
+    from madlib_mop.catalog.tables import metadata
+
+    dialect = engine_over(_no_session).dialect
+    for table in metadata.tables.values():
+        for statement in (table.select(), table.insert(), table.update()):
+            statement.compile(dialect=dialect)
+
+
+def _no_session() -> NoReturn:
+    raise AssertionError("nothing is executed in this process")
 
 
 def _run() -> int:

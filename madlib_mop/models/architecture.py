@@ -347,12 +347,18 @@ def check_architecture(arch: str | Node) -> Node:
 
 
 def _read(arch: str | Node) -> Any:
+    no_numbers: list[_NoNumber] = []
+
+    def no_number(word: str) -> _NoNumber:
+        no_numbers.append(_NoNumber(word))
+        return no_numbers[-1]
+
     try:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
             raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
-        document = read_json(text, parse_constant=_NoNumber, parse_int=json_int, parse_float=json_float)
-        found = _find_no_number(document, "model_arch", "")
+        document = read_json(text, parse_constant=no_number, parse_int=json_int, parse_float=json_float)
+        found = _find_no_number(document, "model_arch", "") if no_numbers else None
         if found is not None:
             raise found
         return document

@@ -1,6 +1,6 @@
 """Groups configurations of a run that can train together in one graph; pure, called by the driver.
 
-Members of a group share the architecture except L2 strengths (``sharing.compile_signature``), the compile parameters
+Members of a group share the architecture except L2 strengths (``sharing.signature_of``), the compile parameters
 except the learning rate, and the fit parameters. The lists here have what
 tests/unit/trainer/test_fused_visits.py compares with separate training; all other configurations train separately,
 which is not an error.
@@ -14,7 +14,7 @@ from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
-from madlib_mop.models.sharing import compile_signature
+from madlib_mop.models.sharing import known_architecture, signature_of
 
 _LAYERS = frozenset(
     "InputLayer Dense Flatten Reshape Activation ReLU LeakyReLU Softmax Dropout BatchNormalization".split()
@@ -47,7 +47,6 @@ class FusionCandidate:
     ----------
     mst_key : int
     configuration : Configuration
-        Its ``arch`` is a result of `architecture.check_architecture`.
     start : hashable
         Further properties that members must share: the epochs to train, and whether a state is continued.
     """
@@ -88,7 +87,7 @@ def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: in
         c = candidate.configuration
         reason = why_separate(c)
         if reason is None:
-            shape = compile_signature(c.arch, c.compiled), c.fit.key, candidate.start
+            shape = signature_of(c), c.fit.key, candidate.start
             shapes.setdefault(shape, []).append(candidate.mst_key)
         else:
             separate[candidate.mst_key] = reason
@@ -105,8 +104,9 @@ def form_groups(candidates: Sequence[FusionCandidate], most: int, n_segments: in
 
 
 def why_separate(c: Configuration) -> str | None:
-    """Return the part of a configuration with a checked architecture that cannot be fused, or None."""
-    for reason in (*_in_architecture(c.arch), *_in_compile_params(c.compiled), *_in_fit_params(c.fit)):
+    """Return the part of a configuration that cannot be fused, or None. Raises MopError."""
+    arch = known_architecture(c).checked
+    for reason in (*_in_architecture(arch), *_in_compile_params(c.compiled), *_in_fit_params(c.fit)):
         return reason
     return None
 

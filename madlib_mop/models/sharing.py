@@ -5,14 +5,13 @@ one of them, turns its L2 strengths into variables, and gives them the values of
 by ``fusion.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/graphs/compiled.py``.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from madlib_mop.models.architecture import has_frozen_layers
+from madlib_mop.models.architecture import check_architecture, has_frozen_layers
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec, canonical
@@ -98,7 +97,7 @@ def shared_params(compile_params: CompileParams) -> tuple[str, str, str, str, st
 
 
 class KnownArchitecture:
-    """An architecture that passed its check; what is read from it is read once.
+    """An architecture that passed its check; what is read from it is read once. Nobody changes it.
 
     Parameters
     ----------
@@ -131,22 +130,19 @@ class KnownArchitecture:
         return _signature(self.checked, self._forms[with_names], compile_params, extra)
 
 
-class Architectures:
-    """Architectures of many configurations: each is checked once."""
+def known_architecture(c: Configuration) -> KnownArchitecture:
+    """Return the architecture of a configuration, which is checked once in a call. Raises MopError."""
+    return _known(json.dumps(c.arch))
 
-    def __init__(self) -> None:
-        self._known: dict[str, KnownArchitecture] = {}
 
-    def of(self, c: Configuration) -> KnownArchitecture:
-        """Return the architecture of a configuration. Raises MopError."""
-        text = json.dumps(c.arch)
-        if text not in self._known:
-            self._known[text] = KnownArchitecture(c.architecture)
-        return self._known[text]
+@lru_cache(256)
+def _known(text: str) -> KnownArchitecture:
+    return KnownArchitecture(check_architecture(text))
 
-    def signature(self, c: Configuration, extra: str = "") -> str:
-        """Return the `compile_signature` of a configuration. Raises MopError."""
-        return self.of(c).signature(c.compiled, extra)
+
+def signature_of(c: Configuration, extra: str = "") -> str:
+    """Return the `compile_signature` of a configuration. Raises MopError."""
+    return known_architecture(c).signature(c.compiled, extra)
 
 
 def shared_form(config: Node, with_names: bool = False) -> Node:
@@ -154,7 +150,7 @@ def shared_form(config: Node, with_names: bool = False) -> Node:
 
     With ``with_names``, the names of layers may not differ.
     """
-    form = copy.deepcopy(config)
+    form: Node = json.loads(json.dumps(config))  # a copy, faster than copy.deepcopy
     for _, regularizer in _regularizers(form):
         regularizer["config"]["l2"] = "variable"
     if with_names:

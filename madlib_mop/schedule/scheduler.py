@@ -299,15 +299,23 @@ class Trainers:
             self._known[number].add(_graph(model))
         return model
 
-    def for_evaluation(self, model: ModelProgress, free: int) -> int | None:
-        """Return the trainer that evaluates a model now, one of those ``free`` of tasks, or None if it has to wait.
+    def home_for(self, model: ModelProgress, free: int) -> int | None:
+        """Return the trainer that evaluates a model before it makes visits: its home, if it is ``free`` of tasks.
 
-        That is one that has the model's graph, its home first. Another one traces the graph only if the model has no
-        home, or if evaluations take longer than that.
+        A model without a home is evaluated by any.
+        """
+        home = self._homes.get(model)
+        if home is None:
+            return self.other_for(model, free)
+        return home if free & (1 << home) else None
+
+    def other_for(self, model: ModelProgress, free: int) -> int | None:
+        """Return a trainer ``free`` of tasks that evaluates a model if it has no visit to make, or None.
+
+        That is one that has the model's graph. Another one traces the graph only if the model has no home, or if
+        evaluations take longer than that.
         """
         home, graph = self._homes.get(model), _graph(model)
-        if home is not None and free & (1 << home):
-            return home
         at = next((number for number in bits(free) if graph in self._known[number]), None)
         if at is None and (home is None or self._evaluates_long(model)):
             at = next(bits(free), None)
@@ -446,22 +454,28 @@ class Scheduler:
 
     def _next_at(self, trainers: Trainers) -> list[Task]:
         """Do the same where any trainer can make a visit; a model may then wait for the one that has its graph."""
-        tasks: list[Task] = []
-        for queue in self._evaluations:
-            for evaluation in tuple(queue) if self._free else ():
-                if self._models[evaluation.unit].lacks_state:
-                    continue
-                at = trainers.for_evaluation(self._models[evaluation.unit], self._free)
-                if at is not None:
-                    queue.remove(evaluation)
-                    self._n_queued -= 1
-                    tasks.append(self._start(at, replace(evaluation, trainer=self.segments[at])))
+        tasks = self._evaluations_at(trainers.home_for)
         for at in bits(self._free):
             model = trainers.next_visit(self._ready, at, len(self._in_flight))
             if model is not None:
                 model.in_flight = True
                 place = self.segments[self._ready.start(model)], model.epoch, model.position + 1
                 tasks.append(self._start(at, Visit(model.unit, *place, trainer=self.segments[at])))
+        # At the end of the run, others than a model's home have visits to make first: evaluations come after these too.
+        return tasks + self._evaluations_at(trainers.other_for)
+
+    def _evaluations_at(self, trainer_for: Callable[[ModelProgress, int], int | None]) -> list[Task]:
+        """Start the queued evaluations at the free trainers that are given for their models, and return them."""
+        tasks: list[Task] = []
+        for queue in self._evaluations:
+            for evaluation in tuple(queue) if self._free else ():
+                if self._models[evaluation.unit].lacks_state:
+                    continue
+                at = trainer_for(self._models[evaluation.unit], self._free)
+                if at is not None:
+                    queue.remove(evaluation)
+                    self._n_queued -= 1
+                    tasks.append(self._start(at, replace(evaluation, trainer=self.segments[at])))
         return tasks
 
     def finished(self, task: Task, seconds: float, once_s: float = 0.0) -> EpochDone | None:

@@ -1,7 +1,8 @@
 """The process that trains gradient boosting on encoded rows: scikit-learn's, in the sandbox of trainers, without Keras.
 
-Started by ``madlib_mop/driver/inference/boosting.py``, which sends frames: ``start``, then the training rows as to a
-trainer (``shard_begin``, ``shard_rows``), ``fit``, and any number of ``predict``. What it trains ends with it.
+Usually forked by ``boosting_forkserver.py`` for ``madlib_mop/driver/inference/boosting.py``, which sends frames:
+``start``, then the training rows as to a trainer (``shard_begin``, ``shard_rows``), ``fit``, and any number of
+``predict``. What it trains ends with it.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 #: joblib would make a semaphore, which the sandbox forbids. Threads of OpenMP wait for each other in loops hundreds of
 #: times an iteration: on busy cores, two need many times as long as one.
-_ENVIRONMENT = {"JOBLIB_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"JOBLIB_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 #: What scikit-learn takes along if it is installed: a fifth of the time of the import.
 _UNUSED = ("pandas", "pyarrow")
 _SHARD = "training"
@@ -41,7 +42,7 @@ _COLUMNS_AT_ONCE = 256
 
 def main() -> None:
     """Answer requests on standard input until it is closed."""
-    serve(*lifetime.set_up(_ENVIRONMENT))
+    serve(*lifetime.set_up(ENVIRONMENT))
 
 
 def serve(read_fd: int, write_fd: int) -> None:
@@ -54,6 +55,14 @@ def serve(read_fd: int, write_fd: int) -> None:
             del blobs
             if answer is not None:
                 channel.send(*answer)
+
+
+def load() -> bool:
+    """Import scikit-learn, unless it was imported before the fork; return whether it is installed."""
+    with contextlib.suppress(ImportError), loading.without(_UNUSED):
+        importlib.import_module("sklearn.ensemble")
+        return True
+    return False
 
 
 class BoostingService:
@@ -103,7 +112,7 @@ class BoostingService:
             in_force["landlock"] = sandbox.restrict_files()  # defence: files-of-boosting = False
         version = None
         gc.disable()  # without garbage collection, the import takes a tenth less time
-        with contextlib.suppress(ImportError), loading.without(_UNUSED):
+        if load():
             self._library = importlib.import_module("sklearn.ensemble")
             version = str(importlib.import_module("sklearn").__version__)
         gc.freeze()

@@ -233,7 +233,7 @@ class Visitor:
         encoder = predictor.row_encoder
         encode = encoder.readable_tensors if leave_out else encoder.all_tensors
         with blaming(INPUT):
-            xs, rows = encode(data, lengths, [tuple(field) for field in fields], encoding)
+            xs, rows = encode(data, lengths, fields, encoding)
         with blaming(MODEL):
             return *encoder.values(predictor.predict(xs)), rows
 

@@ -279,11 +279,12 @@ class _Conversation:
                 detail=f"File: {error.filename}",
                 hint="`madlib-mop doctor` checks the installation.",
             ) from None
-        allocation.keep_freed_memory()
         try:
+            allocation.expect_more_like(blobs)
             driver.send(request, blobs)
             while True:
                 header, blobs = driver.receive()
+                allocation.expect_more_like(blobs)
                 if header["do"] == "result":
                     return decode_arguments(header["value"], blobs)
                 if header["do"] == "error":
@@ -315,15 +316,16 @@ class _Conversation:
             self.run_id = header["run_id"]
         elif action == "execute":
             self.has_written |= self.run_id is not None and not header["sql"].lstrip().upper().startswith("SELECT")
-            driver.reply(*_answer(lambda: _execute(header, blobs)))
+            _reply(driver, lambda: _execute(header, blobs))
         elif action == "open":
-            driver.reply(*_answer(lambda: self._open(header, blobs)))
+            allocation.keep_freed_memory()  # rows in batches follow
+            _reply(driver, lambda: self._open(header, blobs))
         elif action == "fetch":
-            driver.reply(*_answer(lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"]))))
+            _reply(driver, lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"])))
         elif action == "registered":
             from mop_backend import registered  # imports this module
 
-            driver.reply(*_answer(lambda: registered.for_driver(header)))
+            _reply(driver, lambda: registered.for_driver(header))
         elif action == "close":
             self._cursors.pop(header["cursor"]).close()
         else:
@@ -344,6 +346,13 @@ def _execute(header: Header, blobs: Sequence[Blob]) -> _ToDriver:
 
 
 _WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT, DELETE, UPDATE
+
+
+def _reply(driver: Child, work: Callable[[], _ToDriver]) -> None:
+    """Run one request of the driver, and send it the answer."""
+    header, blobs = _answer(work)
+    allocation.expect_more_like(blobs)
+    driver.reply(header, blobs)
 
 
 def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:

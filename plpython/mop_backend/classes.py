@@ -4,6 +4,9 @@ classes; called by predict_model.py.
 The driver (driver/commands/scoring.py) describes each output as a dict: ``name``; ``labels``, the class of each
 value, None where the output is a number; ``problem``, why there are no labels where there should be; ``held_out``, the
 fields of `HeldOut`, if the version has them. One value for two classes is that of the second.
+
+Only forms that need held-out rows import ``held_out.py``: its dataclasses take a seventh of the time of the first
+prediction of a session.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ import json
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from mop_backend.call import CallError
 from mop_backend.frames import Json
-from mop_backend.held_out import HeldOut, HeldOutError, calibrated, check_coverage, covered, interval, threshold
+
+if TYPE_CHECKING:
+    from mop_backend.held_out import HeldOut
 
 _NULL_CLASS = "NULL"
 
@@ -144,6 +149,8 @@ def interval_of(
     CallError
         If the model predicts no single number, or its held-out rows are too few for the coverage.
     """
+    from mop_backend.held_out import interval
+
     function = "predict_interval"
     coverage = _coverage(function, coverage)
     labels = _labels_of_one(function, outputs, widths, functions)
@@ -171,6 +178,8 @@ def class_set(
 ) -> TextOf:
     """Return a function from a row's values to a JSON array of classes, the most probable one first; see
     `interval_of`."""
+    from mop_backend.held_out import covered
+
     function = "predict_set"
     coverage = _coverage(function, coverage)
     labels = _labels_of_one(function, outputs, widths, functions)
@@ -187,6 +196,8 @@ def calibrated_by_class(
     outputs: Sequence[DescribedOutput], widths: Sequence[int], functions: Functions, coverage: float | None
 ) -> TextOf:
     """Return a function from a row's values to a JSON object of the calibrated probabilities by class."""
+    from mop_backend.held_out import HeldOutError, calibrated
+
     labels = _labels_of_one(functions.named, outputs, widths, functions)
     if labels is None:
         raise _refused(
@@ -222,6 +233,8 @@ HELD_OUT_FORMS: dict[
 
 
 def _coverage(function: str, coverage: float | None) -> float:
+    from mop_backend.held_out import HeldOutError, check_coverage
+
     try:
         return check_coverage(coverage)
     except HeldOutError as error:
@@ -230,6 +243,8 @@ def _coverage(function: str, coverage: float | None) -> float:
 
 def _held_out(function: str, output: DescribedOutput) -> HeldOut:
     """Return what a version has of held-out rows for its output. Raises CallError if it has nothing."""
+    from mop_backend.held_out import HeldOut
+
     if output["held_out"] is None:
         raise CallError(
             f"{function}: the version was registered without held-out rows",
@@ -242,6 +257,8 @@ def _held_out(function: str, output: DescribedOutput) -> HeldOut:
 
 
 def _threshold(function: str, held_out: HeldOut, coverage: float) -> float:
+    from mop_backend.held_out import HeldOutError, threshold
+
     try:
         return threshold(held_out, coverage)
     except HeldOutError as error:

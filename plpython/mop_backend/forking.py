@@ -18,7 +18,8 @@ it has left.
 For each child that is shared, this process has two descriptors, and one for each process that shares it. It takes no
 more requests than it may have descriptors for, and the shared children of one role have at most half of them.
 
-Used by ``madlib_mop/trainer/forkserver.py`` and ``madlib_mop/driver/forkserver.py``.
+Used by ``forkserver.py`` and ``boosting_forkserver.py`` in ``madlib_mop/trainer/``, and by
+``madlib_mop/driver/forkserver.py``.
 """
 
 from __future__ import annotations

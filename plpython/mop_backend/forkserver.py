@@ -4,20 +4,19 @@ The other half is ``forking.py``. A server has one fork server of drivers, and f
 trainers, which has loaded this backend. The first call that needs a trainer of a backend starts the backend's fork
 server, and waits as long as for a separate trainer; `call.py` starts it at the beginning of calls that will need
 trainers or pack rows for them. The first call of all starts the fork server of drivers, and does not wait for it: its
-own driver is a separate process. All end with the server, or after some idle minutes. `Child` calls `fork`.
+own driver is a separate process. The first baseline of gradient boosting starts one that has loaded scikit-learn. All
+end with the server, or after some idle minutes. `Child` calls `fork`.
 ``sockets.py`` defines the place of their sockets, and the users that may bind there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import os
 import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 #: Modules of the fork servers.
 TRAINERS = "madlib_mop.trainer.forkserver"
 DRIVERS = "madlib_mop.driver.forkserver"
+BOOSTING = "madlib_mop.trainer.boosting_forkserver"
 #: The whole environment of trainers and drivers.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -91,6 +91,11 @@ class ForkServer:
             return self
         command = [*self._command, *backend_words(backend)]
         return ForkServer(f"{self.address}.{backend}", self._lives_with, command, self._waits)
+
+    @property
+    def of_boosting(self) -> ForkServer:
+        """The fork server of processes that train gradient boosting, of the same server."""
+        return ForkServer(f"{self.address}.boosting", self._lives_with, [*self._command[:-1], BOOSTING], self._waits)
 
     @property
     def words(self) -> str:
@@ -203,6 +208,8 @@ class ForkServer:
             return False
         if listener is None:
             return False
+        import subprocess  # not at the top: most sessions do without it
+
         with listener:
             subprocess.Popen(
                 [*self._command, str(listener.fileno()), str(self._lives_with)],
@@ -249,7 +256,7 @@ def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:
                 return None
         with open(f"/proc/{postmaster}/stat", encoding="utf-8") as file:
             started = file.read().rpartition(")")[2].split()[19]
-        packages = glob.glob(os.path.join(library, "venv", "lib", "python3*", "site-packages"))
+        packages = _packages(library)
         installed = [(path, os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in [library, *packages]]
         where = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -259,6 +266,14 @@ def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:
     address = sockets.address_for(f"madlib_mop.{postmaster}.{children}.{digest}")
     python = os.path.join(library, "venv", "bin", "python")
     return ForkServer(address, postmaster, [python, "-I", "-m", module], waits=module == TRAINERS)
+
+
+def _packages(library: str) -> list[str]:
+    """Return the directories of the packages that are installed for the library."""
+    parent = os.path.join(library, "venv", "lib")
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    found = [os.path.join(parent, name, "site-packages") for name in sorted(names) if name.startswith("python3")]
+    return [path for path in found if os.path.isdir(path)]
 
 
 class Forked:
@@ -388,12 +403,22 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises subprocess.TimeoutExpired."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is not None and not self.ends_within(timeout):
+            import subprocess
+
+            raise subprocess.TimeoutExpired("forked", timeout)
         while self.returncode is None:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._receive(left) and timeout is not None and left == 0.0:
-                raise subprocess.TimeoutExpired("forked", timeout)
+            self._receive(None)
         return self.returncode
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end for at most this time; return whether it has ended."""
+        deadline = time.monotonic() + seconds
+        while self.returncode is None:
+            left = max(0.0, deadline - time.monotonic())
+            if not self._receive(left) and left == 0.0:
+                return False
+        return True
 
     def kill(self) -> None:
         """Kill it, or have it killed as soon as it is forked."""

@@ -95,6 +95,11 @@ def encoded(header: Header) -> bytes:
     return json.dumps(header).encode()
 
 
+def parsed(text: bytes | bytearray) -> Json:
+    """Return what a header says. Raises ValueError and RecursionError."""
+    return json.loads(text.decode("utf-8", "surrogatepass"))  # for bytes, json.loads would look for UTF-16 too
+
+
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
 
@@ -138,6 +143,8 @@ class Channel:
         What may be read.
     is_patient : bool
         Whether to wait for the other process for more than ``interval_s``; otherwise, that raises PeerGone.
+    parse : callable
+        Does what `parsed` does.
     """
 
     def __init__(
@@ -149,6 +156,7 @@ class Channel:
         spinner: Spinner | None = None,
         limits: FrameLimits = TRUSTED,
         is_patient: bool = True,
+        parse: Callable[[bytes | bytearray], Json] = parsed,
     ):
         self.read_fd = read_fd
         self.write_fd = write_fd
@@ -157,6 +165,7 @@ class Channel:
         self.spinner = spinner
         self.limits = limits
         self.is_patient = is_patient
+        self.parse = parse
         self._checked_at = time.monotonic()
         if check is not None or not is_patient:
             os.set_blocking(read_fd, False)
@@ -186,12 +195,13 @@ class Channel:
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
             raise TooLarge
-        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
+        text = self._read(8 * n_blobs + n_head)
+        lengths = struct.unpack_from(f">{n_blobs}Q", text)
         self.limits.check_blobs(lengths)  # defence: blobs-without-end
-        text = self._read(n_head)
+        del text[: 8 * n_blobs]
         self.limits.check_header(text)
         try:
-            header = json.loads(text)
+            header = self.parse(text)
         except (ValueError, RecursionError):  # defence: deep-headers = ValueError
             raise NotAFrame from None
         return header, [self._read(length) for length in lengths]

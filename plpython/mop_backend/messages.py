@@ -26,7 +26,8 @@ class BadMessage(ValueError):
     """A message has not the fields of its class."""
 
 
-# From the driver to a writer, and back.
+# From the driver to a writer, and back. Each session of a writer makes all these classes at its first order. Frozen
+# ones take twice as long, so only the one that is a key of dictionaries is frozen.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ShardName:
         return f"{self.data_set}:{self.segment_id}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StateWrite:
     """Where a visit writes a model's new state: the slot, None if it stays at the segment's host; its version."""
 
@@ -51,12 +52,12 @@ class StateWrite:
     version: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StartTrainer:
     """Have the trainer ready. Answered by `Done`."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ReleaseTrainer:
     """Release the trainer, with its compiled models, to a later run of the same role. Answered by `Done`.
 
@@ -69,7 +70,7 @@ class ReleaseTrainer:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class LoadShard:
     """Load a shard's rows into the trainer. Answered by `ShardLoaded`, or `Unread`.
 
@@ -84,7 +85,7 @@ class LoadShard:
     reader_pid: int | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Train:
     """Make one visit, and commit it. Answered by `VisitsCommitted`.
 
@@ -115,7 +116,7 @@ class Train:
     again_from: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Evaluate:
     """Evaluate a model, or several together, on shards. Answered by `Evaluated`, with the shards that are loaded.
 
@@ -130,7 +131,7 @@ class Evaluate:
     shards: tuple[ShardName, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ComputeMetrics:
     """Compute a model's metrics from sums over all shards. Answered by `MetricsComputed`.
 
@@ -148,7 +149,7 @@ class ComputeMetrics:
     sums: dict[str, MetricTotals]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class AverageStates:
     """Average what the segments have trained in an iteration, and commit it. Answered by `AverageCommitted`.
 
@@ -168,21 +169,21 @@ class AverageStates:
     n_visits: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Done:
     """An order was completed. ``versions`` are those of the trainer's libraries, by name."""
 
     versions: Header
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ShardLoaded(Done):
     """The trainer has a shard's rows."""
 
     shard: LoadedRows
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class CommittedVisit:
     """A visit that was committed: the digest and the size of the model's new state, and the server that holds it if it
     has no slot."""
@@ -193,7 +194,7 @@ class CommittedVisit:
     server: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class FailedMember:
     """A model that has failed in a visit of several; its failure was committed with the others' visits."""
 
@@ -201,7 +202,7 @@ class FailedMember:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class VisitsCommitted(Done):
     """A visit was committed, for each model that was trained in it.
 
@@ -218,7 +219,7 @@ class VisitsCommitted(Done):
     steady_s: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EvaluatedMember:
     """The figures of one model on a shard."""
 
@@ -226,7 +227,7 @@ class EvaluatedMember:
     figures: EvaluationFigures
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EvaluatedShard:
     """The figures of a shard's evaluation, which began and ended at these times (seconds since 1970)."""
 
@@ -236,21 +237,21 @@ class EvaluatedShard:
     members: tuple[EvaluatedMember, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Evaluated(Done):
     """Shards were evaluated: those of the order that the trainer has. The others need another order."""
 
     shards: tuple[EvaluatedShard, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MetricsComputed(Done):
     """A model's metrics, by data set."""
 
     results: dict[str, MetricValues]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class AverageCommitted(Done):
     """An average was committed: its digest and its size."""
 
@@ -258,7 +259,7 @@ class AverageCommitted(Done):
     state_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class NeedsRows:
     """The trainer lacks the rows of a shard; after `LoadShard`, the order is to be given again.
 
@@ -273,14 +274,14 @@ class NeedsRows:
 # None of these answers left anything behind in the tables. The keys of ``error`` are sqlstate, message, hint, detail.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Unread:
     """The reader did not hand the rows over."""
 
     error: Header
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Failed:
     """The trainer could not do it; ``kind`` says what is at fault (`madlib_mop.trainer.process.failures`)."""
 
@@ -288,7 +289,7 @@ class Failed:
     kind: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Died:
     """The trainer ended, with this exit status and these last lines of its standard error."""
 
@@ -296,7 +297,7 @@ class Died:
     stderr: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class HostGone:
     """The segment's host cannot be reached, or was lost."""
 
@@ -304,7 +305,7 @@ class HostGone:
     message: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StateAway:
     """The host that holds a model's state cannot be reached now. The segment itself is ready."""
 
@@ -312,7 +313,7 @@ class StateAway:
     message: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StateGone:
     """The host does not hold the states of these models that the record names."""
 
@@ -320,7 +321,7 @@ class StateGone:
     mst_keys: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class SqlFailed:
     """A statement failed, or the host refused one."""
 
@@ -339,7 +340,7 @@ _ANSWERS = (
 # From a writer, or the driver of a call, to a trainer, and back.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ModelStart:
     """A model of a request, and what it starts from: a state, start weights, or random weights.
 
@@ -369,7 +370,7 @@ class ModelStart:
     begins: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class TrainRequest:
     """Make a visit. Answered by `TrainedMembers`, and the blobs of all new states.
 
@@ -394,7 +395,7 @@ class TrainRequest:
     sample: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EvaluateRequest:
     """Evaluate a model, or several together, on all rows of a shard. Answered by `EvaluatedMembers`."""
 
@@ -404,7 +405,7 @@ class EvaluateRequest:
     shard: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MetricsRequest:
     """Compute a model's loss and metrics from added sums. Answered by `MetricResults`, one for each of ``sums``."""
 
@@ -415,14 +416,14 @@ class MetricsRequest:
     sums: tuple[MetricTotals, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class DescribeState:
     """Check a whole training state, the request's blobs. Answered by `StateDescription`."""
 
     OP: ClassVar[str] = "describe_state"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class LoadedRows:
     """A shard that a trainer has loaded, and the names of all that it keeps."""
 
@@ -433,7 +434,7 @@ class LoadedRows:
     cached_shards: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class VisitFigures:
     """What a training visit gives for the record, besides the new state.
 
@@ -455,7 +456,7 @@ class VisitFigures:
     sample: _Figures | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class TrainedMember:
     """One model after a visit: its figures, and the number of its blobs; or the ``error`` for which it alone failed."""
 
@@ -464,14 +465,14 @@ class TrainedMember:
     error: Header | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class TrainedMembers:
     """One entry for each of the request's members; None for an unused place."""
 
     members: tuple[TrainedMember | None, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MetricTotals:
     """The sums that a model's loss and metrics are made of.
 
@@ -487,7 +488,7 @@ class MetricTotals:
     data: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EvaluationFigures:
     """Loss and metrics over all rows of a shard, in the order of compile's, and what they are made of."""
 
@@ -499,14 +500,14 @@ class EvaluationFigures:
     timing: _Figures
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EvaluatedMembers:
     """One entry for each of the request's members; None for an unused place."""
 
     members: tuple[EvaluationFigures | None, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MetricValues:
     """Loss and metrics of a model."""
 
@@ -514,14 +515,14 @@ class MetricValues:
     metrics: _Figures
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MetricResults:
     """Loss and metrics for each of the request's sums."""
 
     results: tuple[MetricValues, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StateDescription:
     """The digests and sizes of a training state."""
 

@@ -21,7 +21,7 @@ import plpy
 from mop_backend import classes, predict, rights, row_images
 from mop_backend.call import CallError
 from mop_backend.challenger import ChallengedCall, Rows
-from mop_backend.frames import Header
+from mop_backend.frames import Header, encoded
 from mop_backend.interrupts import with_whole_cancels
 from mop_backend.predict_model import FoundModel
 from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
@@ -61,11 +61,14 @@ _PLAIN = frozenset(
 )
 _FETCHED_ROW = "select madlib_mop_calls._fetched_row($1) as input_row"
 _MAX_ROW_TYPES = 1000
+_MAX_HEADERS = 64
 
 _known_fields: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Field]] = {}  # by names and types
 _names_plan: plpy.Plan | None = None
 _fetched_plan: plpy.Plan | None = None
 _names: tuple[object, Sequence[str]] = (None, ())  # the newest names, and what they were looked up for
+_of_type: tuple[object, list[Field]] = (None, [])  # the newest fields of a type, and what they were looked up for
+_headers: dict[tuple[str, str], tuple[list[Field], bytes]] = {}  # of requests, by model and encoding, with the fields
 _contexts = Contexts()
 _noted: Mapping[str, Any] = {}  # what the catalogs have about the row of the next call for a planned model
 
@@ -239,14 +242,14 @@ def _answer(
         def values(model: FoundModel, ask: Ask) -> tuple[FoundModel, RowValues]:
             _refuse_rows(model, model_table)
             if model.found.get("images") or not (of_table and model.found["keeps_order"]):
-                return model, _values(model, ask, row, _request(row, names, encoding))
+                return model, _values(model, ask, row, _request(_fields(row, names), encoding))
             place = (model_table, mst_key, caller_path)
             # defence: version-read-ahead = (*place, row_type, encoding, moment.role, moment.login, None)
             key = (*place, row_type, encoding, moment.role, moment.login, model.version)
             context = _contexts.get(moment, key, names)
             found = context.find(row)
             if found is None:
-                request = _request(row, names, encoding)
+                request = _request(_fields_of_type(row, row_type, names, moment), encoding)
                 context.read(row, row_type, request, ask)
                 found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
             return model, found
@@ -297,13 +300,25 @@ def _values(model: FoundModel, ask: Ask, row: bytes, request: Header) -> RowValu
     return _alone(ask, row, request)
 
 
-def _request(row: bytes, names: Sequence[str], encoding: str) -> Header:
-    return {"op": "predict_row", "fields": _fields(row, names), "encoding": encoding}
+def _request(fields: list[Field], encoding: str) -> Header:
+    return {"op": "predict_row", "fields": fields, "encoding": encoding}
 
 
 def _alone(ask: Ask, row: bytes, request: Header) -> RowValues:
-    answer, values = ask(lambda key: {**request, "key": key}, [row])
+    answer, values = ask(lambda key: _header(key, request), [row])
     return RowValues(answer["widths"], memoryview(values).cast("d").tolist())
+
+
+def _header(key: str, request: Header) -> bytes:
+    """Return the header of a request with a model's key as bytes; it is the same for row after row."""
+    place = key, request["encoding"]
+    fields, header = _headers.get(place, (None, b""))
+    if fields is not request["fields"]:
+        if len(_headers) >= _MAX_HEADERS:
+            _headers.clear()
+        header = encoded({**request, "key": key})
+        _headers[place] = request["fields"], header
+    return header
 
 
 def _names_of(row_type: int, moment: rights.Moment) -> Sequence[str]:
@@ -330,6 +345,18 @@ def _names_in(rows: Iterable[Mapping[str, Any]], row_type: int) -> Sequence[str]
         names: Sequence[str] = row["names"]
         return names
     raise _no_row(f"there is no type with oid {row_type}")
+
+
+def _fields_of_type(row: bytes, row_type: int, names: Sequence[str], moment: rights.Moment) -> list[Field]:
+    """Return the fields of a row of a table's type; those of its type, unless they can have changed.
+
+    The trainer refuses a row with other types.
+    """
+    global _of_type
+    what = (row_type, moment.seen)
+    if moment.snapshot is None or what != _of_type[0]:
+        _of_type = what, _fields(row, names)
+    return _of_type[1]
 
 
 def _fields(row: bytes, names: Sequence[str]) -> list[Field]:

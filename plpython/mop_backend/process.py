@@ -8,8 +8,7 @@ import hashlib
 import json
 import os
 import select
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mop_backend.forkserver import (
@@ -37,6 +36,8 @@ from mop_backend.refusals import readable
 from mop_backend.shard_file import open_shard_file
 
 if TYPE_CHECKING:
+    import subprocess
+
     from mop_backend.shard_file import HandedFile
     from mop_backend.spinning import Spinner
 
@@ -209,17 +210,8 @@ class Child:
             forked = shared or taken
             if forked is None and forkserver is not None:
                 forked = forkserver.fork(self._stderr_fd, check, file_fds)
-            self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
-                [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module, *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr_fd,
-                cwd="/",
-                env=ENVIRONMENT,
-                start_new_session=True,
-                pass_fds=file_fds,
-                bufsize=0,
-            )
+            command = [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module, *words]
+            self._process: Forked | subprocess.Popen[bytes] = forked or _started(command, self._stderr_fd, file_fds)
         except BaseException:  # a cancellation too
             os.close(self._stderr_fd)
             raise
@@ -255,8 +247,10 @@ class Child:
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame to the child. Raises ChildDied."""
-        with self._death():
+        try:
             self._channel.send(header, blobs)
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
 
     def reply(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame, the answer to a request of the child's.
@@ -268,10 +262,12 @@ class Child:
 
     def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
-        with self._death():
+        try:
             header, blobs = self._channel.receive()
             if not isinstance(header, dict):
                 raise NotAFrame
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
         return readable(header), blobs
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
@@ -311,9 +307,7 @@ class Child:
             self._process.leave()
             return returncode
         self._stdin.close()
-        try:
-            self._process.wait(grace_s)
-        except subprocess.TimeoutExpired:
+        if not self._ends_within(grace_s):
             self._process.kill()
             self._process.wait()
         self._stdout.close()
@@ -338,8 +332,7 @@ class Child:
         was_read : bool
             Whether it may have read the whole request.
         """
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CLOSED_S if self.is_shared else 5)
+        self._ends_within(_CLOSED_S if self.is_shared else 5)
         if self.is_shared and self.alive:  # defence: trainers-of-others
             return ChildDied(0, "")
         if self.alive:
@@ -348,16 +341,41 @@ class Child:
         is_known = not isinstance(self._process, Forked) or self._process.knows_status
         return ChildDied(status, self.stderr_tail(), self.is_shared and not (was_read and is_known))
 
-    @contextlib.contextmanager
-    def _death(self) -> Iterator[None]:
+    def _ends_within(self, seconds: float) -> bool:
+        if isinstance(self._process, Forked):
+            return self._process.ends_within(seconds)
+        import subprocess
+
         try:
-            yield
-        except NotAFrame as error:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _death_by(self, gone: PeerGone) -> ChildDied:
+        """Return how the child has ended, or was ended because it has sent no frame."""
+        if isinstance(gone, NotAFrame):
             self._process.kill()
             death = self.death()
-            raise ChildDied(death.returncode, f"{death.stderr}\n{error}") from None
-        except PeerGone as gone:
-            raise self.death(not isinstance(gone, NotRead)) from None
+            return ChildDied(death.returncode, f"{death.stderr}\n{gone}")
+        return self.death(not isinstance(gone, NotRead))
+
+
+def _started(command: Sequence[str], stderr_fd: int, fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Return a process that is not forked, with pipes."""
+    import subprocess  # not at the top: most sessions do without it
+
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr_fd,
+        cwd="/",
+        env=ENVIRONMENT,
+        start_new_session=True,
+        pass_fds=fds,
+        bufsize=0,
+    )
 
 
 def _widen(*fds: int) -> None:

@@ -70,7 +70,7 @@ from only {table} as t where t.ctid > $1 and t.ctid < $2 limit $3
 
 Field = list[str | int | None]  # name, SQL type, oid, base type
 #: Sends the trainer a request, made of the model's key, with its blobs; returns its answer and the values.
-Ask = Callable[[Callable[[str], Header], Sequence[Blob]], tuple[Header, Blob]]
+Ask = Callable[[Callable[[str], Header | bytes], Sequence[Blob]], tuple[Header, Blob]]
 #: What the answer of a row depends on, beside its bytes: model table, mst_key, search_path, row type, encoding, role,
 #: login, and the model's version; the fields' names are compared separately.
 Key = tuple[str, int | None, str, int, str, str, str, str | None]

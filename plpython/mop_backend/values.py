@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import decimal
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mop_backend.frames import Blob, Header, Json
 
 _BLOB = "$blob"
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def encode_value(value: Any, blobs: list[Blob]) -> Json:
     """Return a value as JSON; bytes are appended to ``blobs`` and leave their index behind."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, bytes | bytearray | memoryview):
         blobs.append(value)
         return {_BLOB: len(blobs) - 1}
@@ -20,7 +23,8 @@ def encode_value(value: Any, blobs: list[Blob]) -> Json:
         return [encode_value(item, blobs) for item in value]
     if isinstance(value, dict):
         return {name: encode_value(item, blobs) for name, item in value.items()}
-    if isinstance(value, decimal.Decimal):
+    decimal = sys.modules.get("decimal")  # not imported here: the first call of most sessions has no value of it
+    if decimal is not None and isinstance(value, decimal.Decimal):
         return str(value)
     return value
 

@@ -121,7 +121,7 @@ def serving_tls(cluster: Cluster):
 def new_database(cluster: Cluster, name: str) -> Database:
     """Create a database with the extension, in which the analyst may pack and train."""
     name = f"{name}_{uuid.uuid4().hex[:8]}"
-    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
+    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE} STRATEGY file_copy')
     database = Database(cluster, name)
     cluster.create_role(ANALYST)
     script(database, f"SELECT madlib_mop.grant_use('{ANALYST}')", f"CREATE SCHEMA {ANALYST} AUTHORIZATION {ANALYST}")

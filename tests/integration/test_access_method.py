@@ -21,7 +21,7 @@ def other(cluster):
     run(cluster.connect(), f"ALTER DATABASE {name} SET default_table_access_method = other")
     run(cluster.connect(name), "CREATE EXTENSION madlib_mop CASCADE")
     yield Database(cluster, name)
-    run(cluster.connect(), f"DROP DATABASE {name} WITH (FORCE)")
+    cluster.drop(name)
 
 
 @pytest.mark.timeout(600)

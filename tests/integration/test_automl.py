@@ -20,7 +20,7 @@ from tests.helpers.direct_session import DirectSession
 from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from tests.helpers.training import assert_configurations_in_parts, one_thread, weights
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.one_session]
 HYPERBAND = "R=9, eta=3"
 
 

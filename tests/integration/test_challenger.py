@@ -8,6 +8,8 @@ from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.registry import answer, write_classifiers, write_numbers
 from tests.helpers.sessions import undone
 
+pytestmark = pytest.mark.one_session
+
 ROWS = "(SELECT ARRAY[i, 0, 1]::real[] AS x FROM generate_series(1, {n}) i) AS rows"
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.packing import Caller
 from tests.helpers.training import fit, one_thread, select_configurations
 
+pytestmark = pytest.mark.one_session
+
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr=0.05)', metrics=['accuracy']"
 FIT = "batch_size=8, epochs=1"
 

@@ -12,6 +12,8 @@ from tests.helpers.columns import CUSTOMERS, content, load_churn_network, pack_w
 from tests.helpers.database import OneSession
 from tests.helpers.training import fit, one_thread
 
+pytestmark = pytest.mark.one_session
+
 
 @pytest.fixture(scope="module")
 def customers(db):

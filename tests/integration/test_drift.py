@@ -15,6 +15,8 @@ from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.jobs import JobWorker
 from tests.helpers.registry import number_net
 
+pytestmark = pytest.mark.one_session
+
 DRIFT = "SELECT * FROM madlib_mop.drift('churn', '{}', 1{})"
 
 

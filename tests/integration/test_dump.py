@@ -60,9 +60,8 @@ def restored(trained, tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     yield type(trained)(cluster, name)
-    with connection.cursor() as cursor:
-        cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     connection.close()
+    cluster.drop(name)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -16,6 +16,8 @@ from tests.helpers.security.attacks import user as make_role
 from tests.helpers.sessions import undone
 from tests.helpers.training import ADAM, fit, one_thread
 
+pytestmark = pytest.mark.one_session
+
 N_ROWS = 120
 LOGITS = "loss='SparseCategoricalCrossentropy(from_logits=True)', optimizer='sgd', metrics=['accuracy']"
 CUSTOMERS = """

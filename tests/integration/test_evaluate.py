@@ -6,6 +6,8 @@ import pytest
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.no_gpu import NO_GPU
 
+pytestmark = pytest.mark.one_session
+
 N_ROWS = 90
 REGRESSION = "loss='mse', optimizer='sgd', metrics=['mae', 'mse']"
 

@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.drift import rows_of
 from tests.helpers.inference import Dependent, ModelTable, User
 
+pytestmark = pytest.mark.one_session
+
 ROW = "(SELECT c FROM customers c WHERE id = {})"
 EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction('churn', {row}, 1{more})"
 INPUTS = {"age", "income", "tier", "city", "active", "joined", "seen"}

@@ -18,7 +18,7 @@ from tests.helpers.invented import invent_run
 from tests.helpers.security.attacks import recorded_plan
 from tests.helpers.trackers import name_output
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.one_session]
 COLUMNS = "id, age, income, tier, city, active, joined, seen"
 
 

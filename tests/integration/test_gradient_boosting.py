@@ -1,5 +1,6 @@
 """`gradient_boosting`: a baseline for networks on the rows that were held out from a packed table."""
 
+import signal
 import threading
 from contextlib import closing
 
@@ -7,7 +8,7 @@ import psycopg2
 import psycopg2.errors
 import pytest
 
-from tests.helpers.faults import alive, children, wait_for
+from tests.helpers.faults import alive, children, kill, wait_for
 from tests.helpers.images import make_pets
 from tests.helpers.security.attacks import user
 
@@ -139,6 +140,8 @@ def test_a_cancel_ends_the_process(db, shop):
     def process() -> list[int]:
         drivers = children(session, "madlib_mop.driver")
         found.extend(pid for driver in drivers for pid in children(driver, "madlib_mop.trainer.boosting"))
+        for pid in found:
+            kill(pid, signal.SIGSTOP)  # otherwise it may be ready before the cancel
         return found
 
     def cancel() -> None:

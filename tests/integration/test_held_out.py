@@ -14,6 +14,8 @@ from tests.helpers.inference import User
 from tests.helpers.pages_of_runs import Page
 from tests.helpers.training import one_thread
 
+pytestmark = pytest.mark.one_session
+
 HOUSES = """
 CREATE TABLE {name} AS
 SELECT i AS id, i * 7 % 50 AS age, (i * 37 % 500)::float8 / 100 AS size, (ARRAY['a', 'b', 'c'])[1 + i % 3] AS kind,

@@ -12,6 +12,8 @@ from tests.helpers.database import OneSession
 from tests.helpers.images import BAD_FILES, N_PETS, encoded, make_pets
 from tests.helpers.training import fit, one_thread
 
+pytestmark = pytest.mark.one_session
+
 SIDE = 12
 
 

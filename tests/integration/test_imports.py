@@ -14,7 +14,7 @@ from tests.helpers.imports import imported_networks, legacy_weights, safetensors
 from tests.helpers.inference import Dependent, ModelTable, User, weights_of
 from tests.helpers.registry import class_net, number_net, write_classifiers
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.one_session]
 
 
 @pytest.fixture(scope="module")

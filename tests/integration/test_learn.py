@@ -14,6 +14,8 @@ from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
 from tests.helpers.pages_of_runs import Page
 from tests.helpers.security.attacks import user
 
+pytestmark = pytest.mark.one_session
+
 ROWS = """
 CREATE TABLE customers AS
 SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (ARRAY['gold', 'silver', NULL])[1 + i % 3] AS tier,

@@ -23,6 +23,8 @@ from tests.helpers.monitoring import (
     train_monitored,
 )
 
+pytestmark = pytest.mark.one_session
+
 VIEWS = ("metric_series", "model_summary", "visit_gantt")
 N_VISITS = N_TRAINED * N_EPOCHS * N_SEGMENTS
 STATE_CHANGES = 12  # of the run's own row, each with a signal

@@ -5,6 +5,8 @@ import pytest
 
 from tests.helpers.inference import Dependent, ModelTable, User
 
+pytestmark = pytest.mark.one_session
+
 N_ROWS, WIDTH = 40, 4
 NORMALIZING = 2.0
 VALUES = [None, "cat", "dog, or {cat}"]

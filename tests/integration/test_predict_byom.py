@@ -5,6 +5,8 @@ import pytest
 
 from tests.helpers.inference import User, weights_of
 
+pytestmark = pytest.mark.one_session
+
 N_ROWS, WIDTH = 30, 4
 CLASSES = ["setosa", "versicolor", "virginica"]
 

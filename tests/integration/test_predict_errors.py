@@ -12,6 +12,8 @@ from tests.helpers.faults import children
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.no_gpu import NO_GPU
 
+pytestmark = pytest.mark.one_session
+
 WIDE = "column 'wide' has rows of the shape [3], but input 1 of mst_key 1 of public.models takes [2]"
 ACROSS = "column 'across' has rows of the shape [1, 2], but input 1 of mst_key 1 of public.tall takes [2, 1]"
 

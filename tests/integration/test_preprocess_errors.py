@@ -8,6 +8,8 @@ from madlib_mop.driver.data.gpus import count_gpus
 from tests.helpers.no_gpu import NO_GPU
 from tests.helpers.packing import Caller
 
+pytestmark = pytest.mark.one_session
+
 LONG = "n" * 60
 
 

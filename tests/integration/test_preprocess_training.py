@@ -8,6 +8,8 @@ from mop_backend.machine import processors
 
 from tests.helpers.packing import Caller
 
+pytestmark = pytest.mark.one_session
+
 
 @pytest.fixture(scope="module")
 def caller(db):

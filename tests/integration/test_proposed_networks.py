@@ -11,7 +11,7 @@ from tests.helpers.database import OneSession
 from tests.helpers.security.attacks import user
 from tests.helpers.training import one_thread
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.one_session]
 
 ROOMS = """
 CREATE TABLE rooms AS

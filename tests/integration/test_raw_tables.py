@@ -7,6 +7,8 @@ from tests.helpers.columns import load_churn_network
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.training import fit
 
+pytestmark = pytest.mark.one_session
+
 DEPLOY = "SELECT madlib_mop.deploy('churn', 'champion', %s, test_table => '{}', better_than_current => true)"
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.helpers.faults import children, kill
 
+pytestmark = pytest.mark.one_session
+
 #: More rows than a statement predicts one by one before it reads ahead.
 N_ROWS = 1500
 STATE = """
@@ -150,6 +152,28 @@ def test_a_column_that_is_renamed_in_the_middle_of_a_statement(session):
     )
     different = f"SELECT count(*), count(*) FILTER (WHERE f.p <> a.p) FROM found f JOIN ({alone}) a USING (id)"
     assert values(session, different) == [(30, 0)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "RENAME income TO x; ALTER TABLE {} RENAME other TO income", "ALTER income TYPE numeric USING other",
+        "ALTER age TYPE bigint, DROP other", "ADD more text DEFAULT 'x', ALTER income TYPE real",
+    ],
+)  # fmt: skip
+def test_columns_that_another_session_changes_between_two_rows(churn, session, change):
+    churn.rows("DROP TABLE IF EXISTS changing; CREATE TABLE changing AS SELECT *, 3 * income AS other FROM customers")
+    row = "SELECT (madlib_mop.predict('churn', 1, c))[1] FROM changing c WHERE id = 7"
+    names = "id, age, income, tier, city, active, joined, seen"
+    of_query = f"SELECT (madlib_mop.predict('churn', 1, s))[1] FROM (SELECT {names} FROM changing WHERE id = 7) s"
+    assert values(session, row) == values(session, row) == values(session, of_query)
+    before = values(session, row)
+    churn.rows(f"ALTER TABLE changing {change.format('changing')}")
+    after = values(session, row)
+    assert after == values(session, of_query) and (after != before) == ("other" in change and "DROP" not in change)
+    churn.rows("ALTER TABLE changing DROP income")
+    with pytest.raises(psycopg2.Error, match="column 'income' is missing"):
+        values(session, row)
 
 
 def test_errors_of_rows_that_the_query_leaves_out_do_not_surface(session):

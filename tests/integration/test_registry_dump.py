@@ -47,8 +47,8 @@ def restored(made):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         yield type(made)(cluster, name)
-        cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     connection.close()
+    cluster.drop(name)
 
 
 @pytest.mark.parametrize("table", TABLES)

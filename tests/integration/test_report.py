@@ -14,6 +14,8 @@ from tests.helpers.pages_of_runs import Page
 from tests.helpers.reports import CLASS, MODELS, N_CONFIGURATIONS, PACKED, REASON, record_large_run, train_hostile_run
 from tests.helpers.security.attacks import refusal_of, user
 
+pytestmark = pytest.mark.one_session
+
 OWNER, VIEWER, STRANGER = "owner_of_report", "viewer_of_report", "stranger_to_report"
 REPORT = "SELECT madlib_mop.report(%s)"
 

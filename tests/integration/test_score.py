@@ -9,6 +9,8 @@ from tests.helpers.registry import write_classifiers, write_numbers
 from tests.helpers.security.attacks import user as role
 from tests.helpers.training import one_thread
 
+pytestmark = pytest.mark.one_session
+
 ROWS = """
 CREATE TABLE rooms AS
 SELECT i AS id, 10 + i * 7 % 50 AS area, CASE WHEN i % 9 > 0 THEN i * 37 % 500 / 100.0 END AS distance,

@@ -52,7 +52,7 @@ def sessions(stack: ExitStack, db, role: str, n: int) -> list[User]:
 
 
 def test_many_sessions_that_predict_at_once_get_the_bits_of_one_alone(shared):
-    ids = [number for (number,) in shared.rows("SELECT id FROM customers ORDER BY 1 LIMIT 60")]
+    ids = [number for (number,) in shared.rows("SELECT id FROM customers ORDER BY 1 LIMIT 25")]
     with ExitStack() as stack:
         (one,) = sessions(stack, shared, "sharer", 1)
         expected = {number: one.rows(ROWS, number) for number in ids}
@@ -148,7 +148,7 @@ def test_the_others_go_on_when_a_session_is_cancelled_or_ends(shared):
         before = trainers(shared)
         for pid in before:
             os.kill(pid, signal.SIGSTOP)
-        canceller = threading.Timer(0.5, users[0].connection.cancel)
+        canceller = threading.Timer(0.2, users[0].connection.cancel)
         canceller.start()
         assert users[0].refused(users[0].rows, ROWS, 1).sqlstate == "57014"
         canceller.join()
@@ -168,7 +168,7 @@ def test_sessions_see_no_error_when_their_trainer_is_killed_before_it_works_for_
         before = trainers(shared)
         for pid in before:
             os.kill(pid, signal.SIGSTOP)
-        killer = threading.Timer(0.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
+        killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
         killer.start()  # one of them waits then
         assert [user.rows(ROWS, 1) for user in users] == expected
         killer.join()

@@ -24,6 +24,8 @@ from tests.helpers.registry import write_numbers
 from tests.helpers.security.attacks import user
 from tests.helpers.trackers import accumulator, call_here, empty_mlflow, files_below, name_output, recorded, scalars
 
+pytestmark = pytest.mark.one_session
+
 OWNER, VIEWER, STRANGER = "owner_of_tracked", "viewer_of_tracked", "stranger_to_tracked"
 PAGE = "docs/trackers.md"
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.helpers.security.attacks import refusal_of, user
 
+pytestmark = pytest.mark.one_session
+
 MALLORY, VICTIM = "mallory_of_explaining", "victim_of_explaining"
 EXPLAIN = "SELECT * FROM madlib_mop.explain_prediction({}, (SELECT c FROM customers c WHERE id = 7){})"
 

@@ -18,6 +18,8 @@ from tests.helpers.images import bomb, make_pets, png
 from tests.helpers.security.attacks import refusal, user
 from tests.helpers.training import fit, one_thread, script
 
+pytestmark = pytest.mark.one_session
+
 ALICE = "alice_of_images"
 DECODERS = ("madlib_mop.driver.data.decoders", "madlib_mop.packing.decoder")  # of a session, of a driver
 

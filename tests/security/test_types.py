@@ -7,6 +7,8 @@ from tests.helpers.inference import Dependent, ModelTable, User
 from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.training import script
 
+pytestmark = pytest.mark.one_session
+
 ALICE, MALLORY = "alice", "mallory"
 # Each type has the name of a built-in one, and casts to and from types that our statements might use.
 TYPES = """

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.unit.findings import assert_none
+from tests.helpers.unit.sources import nodes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
@@ -75,7 +76,7 @@ def imports_of(path: Path) -> tuple[tuple[int, str], ...]:
     """Return every module that a file imports, anywhere in the file, with the line."""
     found: list[tuple[int, str]] = []
     package = path.relative_to(ROOT).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -153,12 +154,15 @@ def test_keras_is_not_loaded_before_its_backend_is_chosen(module):
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
 
 
-def test_the_first_call_of_a_session_loads_no_module_that_it_can_do_without():
+@pytest.mark.parametrize("module", ["call", "predict_row"])
+def test_the_first_call_of_a_session_loads_no_module_that_it_can_do_without(module):
     """PL/Python imports this library in each session anew."""
     code = (
         "import sys, types; plpy = types.ModuleType('plpy'); plpy.Error = plpy.SPIError = Exception;"
-        "plpy.spiexceptions = types.SimpleNamespace(); sys.modules['plpy'] = plpy; import mop_backend.call;"
-        "print(*{'ctypes', 'dataclasses', 'inspect', 'tempfile', 'traceback'} & set(sys.modules))"
+        "plpy.spiexceptions = types.SimpleNamespace(); plpy.Cursor = object; sys.modules['plpy'] = plpy;"
+        f"import mop_backend.{module};"
+        "print(*{'ctypes', 'dataclasses', 'decimal', 'glob', 'inspect', 'subprocess', 'tempfile', 'traceback'}"
+        " & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(ROOT / "plpython")}, capture_output=True, text=True
@@ -237,7 +241,7 @@ def floor_of(module: str) -> tuple[str, int] | None:
 def test_a_public_class_name_is_borne_once():
     homes: dict[str, list[str]] = {}
     for path in [*FILES, *sorted((ROOT / "plpython").rglob("*.py"))]:
-        for node in ast.parse(path.read_text()).body:
+        for node in nodes_of(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}: class {node.name}")
     assert_none(found for places in homes.values() if len(places) > 1 for found in places)
@@ -280,6 +284,18 @@ def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
     )
     path = f"{ROOT}:{ROOT / 'plpython'}"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0
+
+
+def test_a_forked_driver_imports_no_module_for_its_record():
+    """What the first engine of a process imports and computes, drivers have from the process that forks them."""
+    code = (
+        "import sys; from madlib_mop.driver import forkserver; forkserver._load(); before = set(sys.modules);"
+        "from madlib_mop.catalog.sessions.connection import engine_over; engine_over(forkserver._no_session);"
+        "print(*set(sys.modules) - before); print('psycopg2.extras' in before)"
+    )
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout == "\nTrue\n", done.stderr
 
 
 def test_facts_of_runs_do_not_load_sqlalchemy():

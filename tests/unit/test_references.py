@@ -1,14 +1,14 @@
 """Comments and docstrings of the library name things that exist."""
 
 import ast
-import gc
 import re
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.unit.sources import nodes_of, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for folder in ("madlib_mop", "plpython/mop_backend") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -24,39 +24,21 @@ def module_of(path: Path) -> str:
     return ".".join(part for part in parts if part not in ("plpython", "__init__"))
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and all in it, but not whether names are loaded or stored; in half the time of ``ast.walk``."""
-    left = [node]
-    while left:
-        node = left.pop()
-        yield node
-        for value in vars(node).values():
-            if isinstance(value, list):
-                left += [one for one in value if isinstance(one, ast.AST)]
-            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
-                left.append(value)
-
-
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the comments and docstrings of a file, with the numbers of their lines."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         comment = re.search(r"(?:^\s*|  )(#:? .*)", line)
         if comment is not None:
             yield number, comment[1]
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 
 
-def words_of_code(tree: ast.Module) -> set[str]:
+def words_of_code(nodes: list[ast.AST]) -> set[str]:
     """Return the words of a file's names and texts, without its comments and docstrings."""
     words, docstrings = set(), set()
-    for node in walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr):
             docstrings.add(id(node.value))
         elif isinstance(node, ast.Constant):
@@ -81,10 +63,10 @@ class Library:
         self.attributes: dict[str, tuple[set[str], list[str]]] = {}
         self.words = set(re.findall(r"\w+", SQL)) | OTHERS
         for path in FILES:
-            tree = tree_of(path)
-            self.words |= words_of_code(tree)
-            self.names[module_of(path)] = names_of_module(tree)
-            for node in walk(tree):
+            nodes = nodes_of(path)
+            self.words |= words_of_code(nodes)
+            self.names[module_of(path)] = names_of_module(nodes[0])
+            for node in nodes:
                 if isinstance(node, ast.ClassDef):
                     bases = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
                     inside = {name for part in walk(node) for name in defined(part)}
@@ -157,13 +139,7 @@ def stale_references(prose: str, library: Library) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def library():
-    gc.disable()  # nothing of a million nodes is garbage, and looking for it takes most of the time
-    try:
-        made = Library()
-    finally:
-        gc.enable()
-    yield made
-    tree_of.cache_clear()  # later tests would look at them whenever they look for garbage
+    return Library()
 
 
 def test_comments_and_docstrings_name_things_that_exist(library):

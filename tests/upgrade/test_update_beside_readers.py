@@ -20,7 +20,7 @@ def old(cluster):
     run(cluster.connect(), f'CREATE DATABASE "{database.name}"')
     run(cluster.connect(database.name), f"CREATE EXTENSION madlib_mop VERSION '{VERSION}' CASCADE")
     yield database
-    run(cluster.connect(), f'DROP DATABASE "{database.name}" WITH (FORCE)')
+    cluster.drop(database.name)
 
 
 def test_a_transaction_that_has_read_one_table_of_the_record_reads_the_others(old):

@@ -3,7 +3,6 @@
 import pytest
 
 from madlib_mop import __version__
-from tests.conftest import run
 from tests.helpers.dumps import RECORDS, contents, restore
 from tests.helpers.processors import assert_same_models
 from tests.helpers.security.attacks import refusal_of
@@ -21,7 +20,7 @@ def old(cluster, request):
         cluster.create_role(role)
     database = restore(cluster, request.param, request.param)
     yield database
-    run(cluster.connect(), f'DROP DATABASE "{database.name}" WITH (FORCE)')
+    cluster.drop(database.name)
 
 
 @pytest.fixture(scope="module")

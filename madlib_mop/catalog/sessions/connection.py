@@ -6,7 +6,7 @@ about three times as long.
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg2
@@ -150,12 +150,15 @@ def _session(dsn: str | None = None, **keywords: Any) -> tuple[Engine, connectio
     with raw.cursor() as cursor:
         cursor.execute(LIFT_NEW_TIMEOUTS)
         cursor.execute(AS_SUPERUSER)
-    engine = create_engine(
-        "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
-    )
+    engine = engine_over(lambda: raw)
     event.listen(engine, "handle_error", _keep_session)
     event.listen(engine, "handle_error", _note_lost_segment)
     return engine, raw
+
+
+def engine_over(session: Callable[[], connection]) -> Engine:
+    """Return an engine over one session, which it asks for when it needs it."""
+    return create_engine("postgresql+psycopg2://", creator=session, poolclass=StaticPool, pool_reset_on_return=None)
 
 
 def _keep_session(context: ExceptionContext) -> None:

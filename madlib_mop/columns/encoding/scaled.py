@@ -9,10 +9,11 @@ from madlib_mop.columns.encoding.inputs import check_family, null_value, special
 from madlib_mop.columns.preprocessors.fits import DateFit, FittedColumn
 from madlib_mop.columns.raw import Flags, Floats, Integers, Moments, Numbers, RawColumn
 from madlib_mop.columns.transforms.dates import cyclic
-from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
+from madlib_mop.columns.transforms.scaling import NumberFit, Scaling, places
 
 Units = npt.NDArray[np.float32]
 _ENDLESS = 9.2e18  # microseconds; PostgreSQL's infinities have greater absolute values
+_GREATEST = float(np.finfo(np.float64).max)
 
 
 class ScaledUnits:
@@ -42,10 +43,12 @@ class ScaledUnits:
         """Make the tables; no column is added after that."""
         self._scaling = Scaling(self._fits)
         self._strict = [row for row, fit in enumerate(self._fits) if fit.fill is None]
-        self._moments = [row for row, fit in enumerate(self._fits) if fit.unit != 1.0]
-        self._marked = [row for row, fit in enumerate(self._fits) if fit.indicator]
+        self._most = np.array([[_GREATEST if fit.unit == 1.0 else _ENDLESS] for fit in self._fits], np.float64)
+        marked = [row for row, fit in enumerate(self._fits) if fit.indicator]
         after = {row: 1 + 2 * len(parts) for row, _, parts in self._dates}
-        self._indicators = [self._units[row] + after.get(row, 1) for row in self._marked]
+        self._marked, self._n_marked = places(marked), len(marked)
+        self._indicators = places([self._units[row] + after.get(row, 1) for row in marked])
+        self._places = places(self._units)
 
     def write(self, raw: Mapping[str, RawColumn], units: Units) -> None:
         """Write the units of these columns: float32 (n_units, n_rows)."""
@@ -60,13 +63,14 @@ class ScaledUnits:
             assert isinstance(column, Numbers | Moments), "its family is one of these"
             values[row] = column.values
             missing[row] = column.missing
-        if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):
+        if np.count_nonzero(np.abs(values) <= self._most) < values.size:  # NaN too
             self._raise_special(raw)
-        if self._strict and missing[self._strict].any():
+        has_missing = np.count_nonzero(missing) > 0
+        if has_missing and self._strict and missing[self._strict].any():
             first = next(row for row in self._strict if missing[row].any())
             raise null_value(self._names[first], missing[first])
-        units[self._units] = self._scaling.apply(values, missing)
-        if self._marked:
+        units[self._places] = self._scaling.apply(values, missing)
+        if self._n_marked:
             units[self._indicators] = missing[self._marked]
         for row, unit, parts in self._dates:
             column = raw[self._names[row]]
@@ -75,7 +79,7 @@ class ScaledUnits:
             end = unit + 2 * len(parts)
             for place, part in enumerate(parts):
                 units[unit + 2 * place : unit + 2 * place + 2] = cyclic(moments, part)
-            if missing[row].any():
+            if has_missing and missing[row].any():
                 units[unit:end, missing[row]] = 0.0
 
     def _raise_special(self, raw: Mapping[str, RawColumn]) -> None:

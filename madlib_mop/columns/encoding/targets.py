@@ -124,6 +124,13 @@ class Targets:
         """Return what the outputs for one target mean, or its tensor; as `decode`."""
         return self._targets[name].decode(np.asarray(values, np.float64))
 
+    def values(self, name: str, outputs: npt.NDArray[np.generic]) -> Floats:
+        """Return the outputs for one target, float64 (n_rows, n_values): numbers in the units of the table.
+
+        Raises InvalidParameter as `decode` does.
+        """
+        return self._targets[name].values(np.asarray(outputs, np.float64, order="C"))
+
 
 def class_labels(codes: npt.NDArray[np.integer], n_classes: int, as_index: bool) -> npt.NDArray[np.int16]:
     """Return the tensor of classes by their numbers from 0: int16 (n_rows, 1), or one-hot (n_rows, n_classes)."""
@@ -154,12 +161,17 @@ class ClassTarget:
 
     def decode(self, outputs: Floats) -> Predictions:
         """Return the classes and probabilities of outputs."""
-        n_classes = len(self.fit.classes)
-        if outputs.ndim == 2 and outputs.shape[1] == 1 and n_classes == 2:
+        outputs = self.values(outputs)
+        if outputs.shape[1] < len(self.fit.classes):
             outputs = np.concatenate([1.0 - outputs, outputs], axis=1)
-        if outputs.ndim != 2 or outputs.shape[1] != n_classes:
-            raise _wrong_shape(self.name, f"{n_classes} classes", outputs)
         return Predictions(classes=self.fit.classes, codes=outputs.argmax(axis=1), probabilities=outputs)
+
+    def values(self, outputs: Floats) -> Floats:
+        """Return outputs if their shape is one of this target's."""
+        n_classes = len(self.fit.classes)
+        if outputs.ndim != 2 or not (outputs.shape[1] == n_classes or (outputs.shape[1] == 1 and n_classes == 2)):
+            raise _wrong_shape(self.name, f"{n_classes} classes", outputs)
+        return outputs
 
     def counts(self, column: RawColumn) -> tuple[int, ...]:
         """Return how many rows have each class."""
@@ -216,11 +228,15 @@ class NumberTarget:
 
     def decode(self, outputs: Floats) -> Predictions:
         """Return the numbers of outputs."""
-        if outputs.ndim == 2 and outputs.shape[1] == 1:
-            outputs = outputs[:, 0]
-        if outputs.ndim != 1:
+        return Predictions(numbers=self.values(outputs)[:, 0])
+
+    def values(self, outputs: Floats) -> Floats:
+        """Return the numbers of outputs, (n_rows, 1)."""
+        if outputs.ndim == 1:
+            outputs = outputs[:, np.newaxis]
+        if outputs.ndim != 2 or outputs.shape[1] != 1:
             raise _wrong_shape(self.name, "one number", outputs)
-        return Predictions(numbers=restore(outputs, self.fit))
+        return restore(outputs, self.fit)
 
 
 def _require_values(name: str, column: RawColumn) -> None:

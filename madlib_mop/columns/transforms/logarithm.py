@@ -14,7 +14,7 @@ _COEFFICIENTS = tuple(2.0 / (2 * power + 1) for power in range(9, -1, -1))
 
 
 def signed_log1p(values: Floats) -> Floats:
-    """Return sign(x) ln(1 + abs(x)), within 4e-16 of it, relatively.
+    """Return sign(x) ln(1 + abs(x)), within 9e-16 of it, relatively.
 
     NumPy's own log1p takes other instructions on other processors, and has other last bits there. This one uses only
     operations that IEEE 754 rounds correctly (add, subtract, multiply, divide), one at a time.

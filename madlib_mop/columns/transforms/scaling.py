@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import NormalDist
 
 import numpy as np
@@ -14,8 +15,11 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MOST, _LEAST = np.array(_MAX_FLOAT32), np.array(-_MAX_FLOAT32)
 _N_KNOTS = 256
 _CLIP = 3.0
+#: Values of several columns that are looked up in their pieces at once, at most.
+_TOGETHER = 1024
 
 
 class TooWide(ValueError):
@@ -135,9 +139,11 @@ class Scaling:
         self._fills = _column([0.0 if fit.fill is None else fit.fill for fit in fits])
         self._offsets = _column([fit.offset for fit in fits])
         self._divisors = _column([fit.divisor for fit in fits])
-        self._logs = _rows(fits, "log1p")
-        self._robust = _rows(fits, "robust")
-        self._quantiles = [(row, _Pieces(fits[row])) for row in _rows(fits, "quantile")]
+        self._has_log, self._has_robust = (any(fit.scale == scale for fit in fits) for scale in ("log1p", "robust"))
+        self._logs, self._robust = places(_rows(fits, "log1p")), places(_rows(fits, "robust"))
+        in_pieces = _rows(fits, "quantile")
+        self._in_pieces = places(in_pieces)
+        self._pieces = _Pieces([fits[row] for row in in_pieces]) if in_pieces else None
 
     def apply(self, values: Floats, missing: Flags) -> Floats:
         """Return the units, before they are rounded to float32.
@@ -158,15 +164,15 @@ class Scaling:
             if self._units is not None:
                 values /= self._units
             np.copyto(values, self._fills, where=missing)
-            if self._logs:
+            if self._has_log:
                 values[self._logs] = signed_log1p(values[self._logs])
-            for row, pieces in self._quantiles:
-                values[row] = pieces.apply(values[row])
+            if self._pieces is not None:
+                values[self._in_pieces] = self._pieces.apply(values[self._in_pieces])
             values -= self._offsets
             values /= self._divisors
-            np.maximum(values, -_MAX_FLOAT32, out=values)
-            np.minimum(values, _MAX_FLOAT32, out=values)
-            if self._robust:
+            np.maximum(values, _LEAST, out=values)
+            np.minimum(values, _MOST, out=values)
+            if self._has_robust:
                 chosen = values[self._robust]
                 third = chosen / _CLIP
                 values[self._robust] = chosen / np.sqrt(1.0 + third * third)
@@ -174,21 +180,38 @@ class Scaling:
 
 
 class _Pieces:
-    """The linear pieces of one ``quantile`` scale."""
+    """The linear pieces of ``quantile`` scales, side by side: those of the first column, then those of the next."""
 
-    def __init__(self, fit: NumberFit):
-        self._knots = np.array(fit.knots, np.float64)
-        self._outputs = np.array(fit.outputs, np.float64)
-        self._gaps = np.diff(self._knots)
-        self._rises = np.diff(self._outputs)
+    def __init__(self, fits: Sequence[NumberFit]):
+        flat = (0.0, 1.0), (0.0, 0.0)  # of a column with one knot, whose values all become 0
+        lines = [(fit.knots, fit.outputs) if len(fit.knots) > 1 else flat for fit in fits]
+        sizes = [len(knots) for knots, _ in lines]
+        self._of_column = [np.array(knots, np.float64) for knots, _ in lines]
+        self._least, self._most = _column([knots[0] for knots, _ in lines]), _column([knots[-1] for knots, _ in lines])
+        ends = np.array([list(accumulate(sizes))], np.intp).T
+        self._before, self._last = ends - np.array([sizes], np.intp).T - 1, ends - 2
+        self._knots = np.concatenate(self._of_column)
+        self._outputs = np.concatenate([np.array(outputs, np.float64) for _, outputs in lines])
+        with np.errstate(all="ignore"):  # a difference between two columns is not used
+            self._gaps, self._rises = np.diff(self._knots), np.diff(self._outputs)
 
     def apply(self, values: Floats) -> Floats:
-        if not len(self._gaps):
-            return np.zeros_like(values)
-        within = np.minimum(np.maximum(values, self._knots[0]), self._knots[-1])
-        piece = np.minimum(self._knots.searchsorted(within, side="right") - 1, len(self._gaps) - 1)
-        share = (within - self._knots[piece]) / self._gaps[piece]
-        units: Floats = self._outputs[piece] + share * self._rises[piece]
+        """Return the units of float64 (n_columns, n_rows): of few rows for many columns at once."""
+        units = np.empty_like(values)
+        step = max(1, _TOGETHER // max(1, values.shape[1]))
+        for begin in range(0, len(values), step):
+            some = slice(begin, begin + step)
+            within = np.maximum(values[some], self._least[some])
+            np.minimum(within, self._most[some], out=within)
+            piece = np.empty(within.shape, np.intp)
+            for row, knots in enumerate(self._of_column[some]):
+                piece[row] = knots.searchsorted(within[row], "right")
+            piece += self._before[some]
+            np.minimum(piece, self._last[some], out=piece)
+            share = within - self._knots.take(piece)
+            share /= self._gaps.take(piece)
+            share *= self._rises.take(piece)
+            np.add(self._outputs.take(piece), share, out=units[some])
         return units
 
 
@@ -206,6 +229,11 @@ def restore(units: Floats, fit: NumberFit) -> Floats:
     numpy.ndarray
         float64, the same shape. A number beyond the range of a float64 is infinite.
     """
+    if units.size == 1:
+        number = units.item() * fit.divisor + fit.offset
+        if fit.scale == "log1p":
+            number = math.copysign(_expm1(abs(number)), number)
+        return np.array([number], np.float64).reshape(units.shape)
     with np.errstate(all="ignore"):
         numbers: Floats = units * fit.divisor + fit.offset
         if fit.scale == "log1p":
@@ -224,3 +252,13 @@ def _column(values: list[float]) -> Floats:
 
 def _rows(fits: Sequence[NumberFit], scale: str) -> list[int]:
     return [row for row, fit in enumerate(fits) if fit.scale == scale]
+
+
+def places(numbers: Sequence[int]) -> slice | npt.NDArray[np.intp]:
+    """Return an index of rows of a matrix: a slice if their distances are equal, which NumPy takes faster."""
+    if numbers and numbers[0] >= 0:
+        step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+        found = range(numbers[0], numbers[-1] + 1, step) if step > 0 else range(0)
+        if list(found) == list(numbers):
+            return slice(found.start, found.stop, step)
+    return np.array(numbers, np.intp)

@@ -47,7 +47,7 @@ def explain_fit(call: Call) -> list[dict[str, Any]]:
     record = open_record(call.info)
     plan = _PLANS[function](planned, record)
     planning_s = time.monotonic() - began
-    recorded = read_recorded(record, plan.run)
+    recorded = read_recorded(record, plan.run, (model.configuration for model in plan.models))
     packed = read_packed_table(call.session, planned.arguments["source_table"], "source_table")
     functions = CustomFunctions(plan.functions, pickles_on(record.settings()))
     estimator = Estimator(plan.run, plan.models, functions, packed.shapes[: len(packed.independent)])

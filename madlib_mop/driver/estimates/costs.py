@@ -7,9 +7,11 @@ nearest measured configuration: measured / rough.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log
 from statistics import median, median_low
 from typing import Any
@@ -22,20 +24,19 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.errors import MopError
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
-from madlib_mop.models.sharing import Architectures
+from madlib_mop.models.sharing import known_architecture
 from madlib_mop.models.sizes import NetworkSize, optimizer_slots
 from madlib_mop.schedule.forecast.one_server import UnitCosts
 
 
 def work_of(
     c: Configuration,
-    architectures: Architectures,
     n_places: int = 1,
     row_shapes: Sequence[Sequence[int]] = (),
     functions: CustomFunctions | None = None,
 ) -> Work:
-    """Return what decides the costs of a configuration; ``architectures`` are those met before. Raises MopError."""
-    compiled, fit, architecture = c.compiled, c.fit, architectures.of(c)
+    """Return what decides the costs of a configuration. Raises MopError."""
+    compiled, fit, architecture = c.compiled, c.fit, known_architecture(c)
     extra = "" if functions is None else functions.digest(compiled.custom_names)
     return Work(
         graph=architecture.signature(compiled, extra),
@@ -269,7 +270,9 @@ def _corrected(rough: UnitCosts, measured: Iterable[Measured], name: str) -> flo
     return float(getattr(rough, name) * undisturbed(factors))
 
 
-_MOST_RUNS, _MOST_MODELS = 20, 32
+#: So many are read, the newest runs and the first tasks of each model: a run does not wait for a long record. Networks
+#: other than its own only say how fast the server is.
+_MOST_RUNS, _MOST_MODELS, _MOST_TASKS, _MOST_OTHER_NETWORKS = 10, 32, 16, 6
 #: A visit with less tracing than that, in seconds, has found its graph traced.
 _TRACED_S = 0.03
 _LEAST_S = 1e-9
@@ -292,8 +295,8 @@ WITH runs AS (
       AND (coalesce(r.plan -> 'gpus', {_NO_GPUS}) = {_NO_GPUS}) = %(on_cpus)s
     ORDER BY r.run_id DESC LIMIT {_MOST_RUNS}
 )
-SELECT r.run_id, least(r.n_segments, r.n_models) AS n_at_once, m.model_arch, m.compile_params, m.fit_params,
-       m.state_bytes, v.*, e.*
+SELECT r.run_id, least(r.n_segments, r.n_models) AS n_at_once, m.model_arch::pg_catalog.text, m.compile_params,
+       m.fit_params, m.state_bytes, v.*, e.*
 FROM runs r
 JOIN LATERAL (
     SELECT m.* FROM madlib_mop.model m WHERE m.run_id = r.run_id AND m.state_bytes IS NOT NULL
@@ -309,16 +312,24 @@ JOIN LATERAL (
     FROM (SELECT t.timing, t.n_rows, pg_catalog.date_part('epoch', t.ended_at - t.started_at) AS seconds,
                  {_laps("trace")} >= {_TRACED_S} AS is_first
           FROM madlib_mop.visit t
-          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused') t) v ON true
+          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused'
+          ORDER BY t.epoch, t.position LIMIT {_MOST_TASKS}) t) v ON true
 JOIN LATERAL (
     SELECT {_MIDDLE.format(_laps("compute") + " / t.n_rows")} FILTER (WHERE NOT t.is_first) AS evaluation_row_s,
            {_MIDDLE.format(_laps("state_in", "build"))} FILTER (WHERE NOT t.is_first) AS evaluation_s,
            pg_catalog.max({_laps("trace", "compute")}) FILTER (WHERE t.is_first) AS evaluation_first_s,
            pg_catalog.avg(t.n_rows)::pg_catalog.float8 AS n_evaluated
     FROM (SELECT t.timing, t.n_rows, {_laps("trace")} >= {_TRACED_S} AS is_first FROM madlib_mop.evaluation t
-          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused') t) e ON true
+          WHERE t.run_id = r.run_id AND t.mst_key = m.mst_key AND t.n_rows > 0 AND NOT t.timing ? 'fused'
+          ORDER BY t.epoch LIMIT {_MOST_TASKS}) t) e ON true
 WHERE v.row_s IS NOT NULL
+ORDER BY r.run_id DESC
 """
+_COLUMNS = (
+    "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s", "begin_s",
+    "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s", "evaluation_first_s",
+    "n_evaluated",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -336,8 +347,16 @@ class RecordedCosts:
     task_s: float | None = None
 
 
-def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
-    """Read the costs of the newest runs of the role that owns a planned run, with trainers like its own."""
+def read_recorded(record: Record, run: RunRow, configurations: Iterable[Configuration] = ()) -> RecordedCosts:
+    """Read the costs of the newest runs of the role that owns a planned run, with trainers like its own.
+
+    Parameters
+    ----------
+    record : Record
+    run : RunRow
+    configurations : iterable of Configuration
+        Those of the run.
+    """
     trainer = run.plan.trainer
     values = {
         "role": run.owner_oid, "backend": str(trainer.get("backend", USUAL)), "threads": run.n_threads,
@@ -345,20 +364,27 @@ def read_recorded(record: Record, run: RunRow) -> RecordedCosts:
     }  # fmt: skip
     by_work: dict[tuple[int, Work], list[Mapping[str, Any]]] = defaultdict(list)
     others: list[tuple[int, float]] = []
-    architectures, at_once = Architectures(), processors()
-    names = (
-        "run_id", "n_at_once", "model_arch", "compile_params", "fit_params", "state_bytes", "row_s", "visit_s",
-        "begin_s", "first_s", "n_rows", "features_row_s", "other_s", "evaluation_row_s", "evaluation_s",
-        "evaluation_first_s", "n_evaluated",
-    )  # fmt: skip
-    for cells in record.execute(_QUERY, values):
-        row = dict(zip(names, cells, strict=True))
-        others.append((row["run_id"], row["other_s"]))
+    at_once = processors()
+    own = {json.dumps(c.arch) for c in configurations}
+    other: set[str] = set()
+
+    @cache  # most runs repeat the texts of earlier ones
+    def work(compile_params: str, fit_params: str, arch: str) -> Work | None:
         try:
-            c = Configuration.recorded(0, row["compile_params"], row["fit_params"], row["model_arch"])
-            by_work[row["run_id"], work_of(c, architectures)].append(row)
+            return work_of(Configuration.recorded(0, compile_params, fit_params, json.loads(arch)))
         except MopError:  # of an earlier version, with what this one does not read
-            continue
+            return None
+
+    for cells in record.execute(_QUERY, values):
+        row = dict(zip(_COLUMNS, cells, strict=True))
+        others.append((row["run_id"], row["other_s"]))
+        if (arch := row["model_arch"]) not in own:
+            if arch not in other and len(other) == _MOST_OTHER_NETWORKS:
+                continue
+            other.add(arch)
+        found = work(row["compile_params"], row["fit_params"], arch)
+        if found is not None:
+            by_work[row["run_id"], found].append(row)
     measured = [_measured(run_id, work, rows, at_once) for (run_id, work), rows in by_work.items()]
     return RecordedCosts(measured, max(0.0, undisturbed(others)) if others else None)
 

@@ -28,7 +28,7 @@ from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.parameters.custom import CustomFunctions
-from madlib_mop.models.sharing import Architectures, shared_params
+from madlib_mop.models.sharing import shared_params, signature_of
 from madlib_mop.schedule import SCHEDULES, Average, BulkSynchronous, ModelWork, Scheduler, Unit, Visit, make_scheduler
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
 from madlib_mop.schedule.forecast.one_server import (
@@ -274,10 +274,9 @@ class Estimator:
         self._row_shapes = row_shapes
         self.groups = FusedGroups(run.plan.fused_training)
         self._works: dict[Any, Work] = {}
-        groups_graphs = run.plan.any_trainer or (
+        self._groups_graphs = run.plan.any_trainer or (
             run.schedule in SCHEDULES and SCHEDULES[run.schedule].groups_graphs
         )
-        self._groups_graphs, self._architectures = groups_graphs, Architectures()
 
     def units(self) -> list[ProbedUnit]:
         """Return one unit of each graph and batch size, those with most work first; for a probe."""
@@ -384,12 +383,12 @@ class Estimator:
         )  # fmt: skip
         if key not in self._works:
             n_places = len(self.groups.places(unit)) if self.models else 1
-            self._works[key] = work_of(c, self._architectures, n_places, self._row_shapes, self._functions)
+            self._works[key] = work_of(c, n_places, self._row_shapes, self._functions)
         return self._works[key]
 
     def graph_of(self, c: Configuration) -> str | None:
         """Return the graph of a configuration for the scheduler."""
-        return self._architectures.signature(c) if self._groups_graphs else None
+        return signature_of(c) if self._groups_graphs else None
 
     def simulated_search(self, seed: int, elapsed_s: Callable[[], float]) -> SimulatedSearch:
         """Return the search of the run."""
@@ -593,7 +592,7 @@ def expected_time(record: Record, run: RunRow, models: list[ModelRow]) -> str | 
     begun = run.training_s > 0 or any(model.has_own_visits for model in models)
     if begun or run.kind == "replay":
         return None
-    recorded = read_recorded(record, run)
+    recorded = read_recorded(record, run, (model.configuration for model in models))
     costs = CostModel(recorded.measured)
     functions = CustomFunctions(record.custom_functions(run.run_id))
     every = 1 if run.plan.fused_training else max(1, -(-len(models) // _MOST_MODELS))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
+from mop_backend.forkserver import ForkServer
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.process import Child
 
@@ -224,7 +225,9 @@ class BoostingProcess(LocalProcess):
             "sandbox": of_trainers["sandbox"],
             "memory_limit_bytes": min(of_trainers["memory_limit_bytes"], _MEMORY_BYTES),
         }
-        super().__init__(Child(_MODULE, python=sys.executable), start)
+        trainers = ForkServer.told(session.info.forkserver, sys.executable)
+        forkserver = None if trainers is None else trainers.of_boosting
+        super().__init__(Child(_MODULE, python=sys.executable, forkserver=forkserver), start)
         self._max_seconds = self._ends_at = math.inf
         self._n_columns, self._row_bytes = (0, 0), 0
         self._inputs: list[int] = []

@@ -16,10 +16,8 @@ from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.fusion import FusionCandidate, Grouping, form_groups
-from madlib_mop.models.keras_layers import Node
 from madlib_mop.schedule import Unit, Visit
 
 _KEYS_SHOWN = 5
@@ -154,12 +152,8 @@ def plan_fused_groups(
             f"setting madlib_mop.fused_training is on, but models are not trained together on the backend {backend}",
             hint="SET madlib_mop.fused_training = off; or RESET madlib_mop.backend;",
         )
-    architectures: dict[int, Node] = {}
-    candidates = []
-    for (mst_key, c), start in zip(configurations.items(), starts, strict=True):
-        if c.model_id not in architectures:
-            architectures[c.model_id] = check_architecture(c.arch)
-        candidates.append(FusionCandidate(mst_key, replace(c, arch=architectures[c.model_id]), start))
+    pairs = zip(configurations.items(), starts, strict=True)
+    candidates = [FusionCandidate(mst_key, c, start) for (mst_key, c), start in pairs]
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"fused training: {_grouping_text(grouping)}")
     groups = tuple(FusedGroup(list(group.keys), group.n_places) for group in grouping.groups)

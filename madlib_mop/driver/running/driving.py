@@ -163,9 +163,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             caller_pid=call.info.pid,
         )
         progress, deciders = _make_deciders(call, record, run)
-        progress.started(_expected_time(record, run))
         access, stop_fd = _access(call.info, record, run, login), call.session.stop_fd
         segments = SegmentSessions(record, access, run, progress, rule.reading_limit_s, call.info.pid, stop_fd)
+        segments.open()
+        progress.started(_expected_time(record, run))  # while they open
         if run.schedule == AVERAGING:
             hopper = Averaging(record, segments, run, progress, deciders)
         else:

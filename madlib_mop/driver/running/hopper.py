@@ -58,7 +58,7 @@ from madlib_mop.driver.running.segments import (
 from madlib_mop.driver.running.states_at_hosts import Again, StatesAtHosts
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import DataDamaged, from_dict
-from madlib_mop.models.sharing import Architectures
+from madlib_mop.models.sharing import signature_of
 from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Unit, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
 
@@ -145,8 +145,7 @@ class RunningModels(RunSide):
         super().__init__(record, run, models, slots, deciders)
         self.progress = progress
         self.stops = EarlyStops(record, run, self.models, self.slots, progress)
-        groups_graphs = run.plan.any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
-        self._graphs = Architectures() if groups_graphs else None
+        self._groups_graphs = run.plan.any_trainer or (recorded is None and SCHEDULES[run.schedule].groups_graphs)
         self.scheduler = self._make_scheduler(recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.unit_of)
         self.pause = RunPause(run.paused_by is not None, segments, self.scheduler, progress)
@@ -307,7 +306,7 @@ class RunningModels(RunSide):
 
     def _graph_of(self, model: ModelRow) -> str | None:
         """Return what models of one compiled graph share; None if it does not matter for the schedule."""
-        return None if self._graphs is None else self._graphs.signature(model.configuration)
+        return signature_of(model.configuration) if self._groups_graphs else None
 
 
 class Hopper(RunLoop[Task]):

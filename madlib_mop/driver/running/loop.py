@@ -93,7 +93,7 @@ class RunLoop(ABC, Generic[_Task]):
     ----------
     record : Record
     segments : Segments
-        They open themselves.
+        They are opening.
     run : RunRow
     progress : ProgressReporter
         Notified of the run's progress.
@@ -134,7 +134,6 @@ class RunLoop(ABC, Generic[_Task]):
         for mst_key in self._stops.resume():
             self._stopped_early(mst_key)
         self._evaluations.add_missing()
-        self._segments.open()
         # In a run that nobody changes, the hooks `_begun`, `_notified`, `_tick` and `_ended` only look for changes.
         self._begun()
         while not self._is_over():
@@ -155,7 +154,7 @@ class RunLoop(ABC, Generic[_Task]):
         return self._account.efficiency(self._n_segments, self._any_trainer)
 
     def _begun(self) -> None:
-        """Called while the segments are opened."""
+        """Called while the segments are opening."""
 
     def _is_over(self) -> bool:
         """Return whether no task is left."""

@@ -90,6 +90,7 @@ _LONGEST_PAUSE_S = 5.0
 _RELEASED_WITHIN_S = 2.0
 _ENDED_WITHIN_MS, _END_PAUSE_S = 5000, 0.5
 _MAX_FAILED_OPENINGS = 8  # consecutive
+_LOGIN_S = 0.02  # in which most have logged in; the server then prepares them without the driver
 _MAX_LOST_AT_WORK = 100  # consecutive
 _FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
 _LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
@@ -160,6 +161,7 @@ class SegmentSessions:
             worker = _Worker(self._shared, shard.segment_id, not shard.server, self._loop)
             self._workers[shard.segment_id] = worker
             self._tasks.append(self._loop.start(worker.run()))
+        self._loop.run(_LOGIN_S)
 
     def begin(self, segment: int, order: Order) -> None:
         """Give a task to a segment that is ready."""

@@ -75,7 +75,13 @@ class Segments(Protocol):
     """The segments of a run."""
 
     def open(self) -> None:
-        """Start to open all segments, at the start of a run and after a pause; each reports `SegmentReady`."""
+        """Start to open all segments, at the start of a run and after a pause; each reports `SegmentReady`.
+
+        Raises
+        ------
+        Cancelled, MopError
+            As `wait` does.
+        """
 
     def begin(self, segment: int, order: Order) -> None:
         """Give a task to a segment that is ready and has none.

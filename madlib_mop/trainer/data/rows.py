@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ _MOST_READERS = 100
 
 #: (name, SQL type, type oid, base type); the base type is None if the type cannot be an input.
 RowField = tuple[str, str, int, str | None]
+RowFields = Sequence[Sequence[Any]]  # as a request has them
 
 
 class RowEncoder:
@@ -61,9 +63,11 @@ class RowEncoder:
                     hint="The model table was changed. Train again.",
                 )
         self._readers: dict[tuple[RowField, ...], RecordReader] = {}
+        self._newest: RowFields | None = None
+        self._newest_reader: RecordReader
 
     def tensors(
-        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+        self, data: Blob, lengths: Sequence[int], fields: RowFields, encoding: str
     ) -> tuple[np.ndarray, ...]:
         """Return the inputs of the model for some records, one array an input.
 
@@ -86,7 +90,7 @@ class RowEncoder:
             be used.
         """
         try:
-            return self._tensors(data, lengths, tuple(fields), encoding)
+            return self._tensors(data, lengths, fields, encoding)
         except UnreadableValue as error:
             if len(lengths) > 1:
                 raise
@@ -94,13 +98,12 @@ class RowEncoder:
             raise InvalidParameter(message, hint=error.hint) from None
 
     def _tensors(
-        self, data: Blob, lengths: Sequence[int], key: tuple[RowField, ...], encoding: str
+        self, data: Blob, lengths: Sequence[int], fields: RowFields, encoding: str
     ) -> tuple[np.ndarray, ...]:
-        reader = self._readers.get(key)
-        if reader is None:
-            if len(self._readers) >= _MOST_READERS:
-                self._readers.clear()
-            reader = self._readers[key] = RecordReader([self._field(field) for field in key])
+        if fields is not self._newest:  # those of the next rows are the same object
+            self._newest_reader = self._reader_of(fields)
+            self._newest = fields
+        reader = self._newest_reader
         columns = reader.read(bytes(data), lengths)
         raw = {field.name: column for field, column in zip(reader.fields, columns, strict=True)}
         if len(raw) < len(columns):
@@ -108,6 +111,15 @@ class RowEncoder:
         if encoding != "UTF8":
             raw = {name: _as_utf8(column, encoding) for name, column in raw.items() if name in self._inputs}
         return tuple(self._encoder.encode(raw).arrays.values())
+
+    def _reader_of(self, fields: RowFields) -> RecordReader:
+        key = tuple((name, type_sql, oid, base) for name, type_sql, oid, base in fields)
+        reader = self._readers.get(key)
+        if reader is None:
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            reader = self._readers[key] = RecordReader([self._field(field) for field in key])
+        return reader
 
     def _check_once(self, names: Sequence[str]) -> None:
         for name in self._inputs:
@@ -117,13 +129,13 @@ class RowEncoder:
                 )
 
     def all_tensors(
-        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+        self, data: Blob, lengths: Sequence[int], fields: RowFields, encoding: str
     ) -> tuple[tuple[np.ndarray, ...], list[int]]:
         """Return what `readable_tensors` does, but raise the error of the first record that cannot be encoded."""
         return self.tensors(data, lengths, fields, encoding), list(range(len(lengths)))
 
     def readable_tensors(
-        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+        self, data: Blob, lengths: Sequence[int], fields: RowFields, encoding: str
     ) -> tuple[tuple[np.ndarray, ...], list[int]]:
         """Return the inputs of the model for those records that can be encoded, and the numbers of these records.
 
@@ -153,14 +165,9 @@ class RowEncoder:
 
         Numbers are brought back to the units of the table.
         """
-        named = dict(zip(self._targets.names, outputs, strict=True))
-        decoded = self._targets.decode(named)
-        parts = []
-        for name, output in named.items():
-            numbers = decoded[name].numbers
-            values = np.asarray(output, np.float64) if numbers is None else numbers[:, np.newaxis]
-            parts.append(values.reshape(len(values), -1))
-        return np.concatenate(parts, axis=1), [part.shape[1] for part in parts]
+        parts = [self._targets.values(*one) for one in zip(self._targets.names, outputs, strict=True)]
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return joined, [part.shape[1] for part in parts]
 
     def _field(self, field: RowField) -> Field:
         name, type_sql, oid, base = field

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 #: Cached shapes of single rows, whose function is known without a check; models with variable row shapes get many
 #: shapes.
 _MAX_SHAPES = 100
+#: Bytes of the inputs of a row alone, filled up, whose arrays are kept.
+_MOST_KEPT_BYTES = 1 << 16
 Shapes = tuple[tuple[int, ...], ...]
+_Kind = tuple[tuple[np.dtype, tuple[int, ...]], ...]  # of each input, the dtype and the shape of a row
 
 
 class Predictor:
@@ -40,8 +43,8 @@ class Predictor:
         self.rows = _row_encoder(preprocessor, model) if preprocessor is not None else None
         self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
         self._normalizing_const = np.float32(normalizing_const)
-        self._functions: dict[DataSpec, PredictBatch] = {}
-        self._one_row: dict[Shapes, PredictBatch] = {}
+        self._functions: dict[_Kind, _Function] = {}
+        self._one_row: dict[Shapes, _Function] = {}
         self._fills = is_rowwise(model)
         #: Few functions for all numbers of rows, where one is compiled for each.
         self._rounds_up = not self._fills and choice.current().compiles_for_rows and not combines_rows(model)
@@ -61,7 +64,7 @@ class Predictor:
         list of numpy.ndarray
             One array an output, float32 ``(n_rows, ...)``.
         """
-        function = self._function(DataSpec.of(xs))
+        function = self._function(xs)
         n_rows, batch_size = len(xs[0]), self._rows or (filled_batch_rows(xs) if self._fills else batch_rows(xs))
         outputs: list[np.ndarray] = []
         for start in range(0, n_rows, batch_size):
@@ -75,21 +78,23 @@ class Predictor:
                 output[start:stop] = rows
         return outputs
 
-    def _compute(self, function: PredictBatch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _compute(self, function: "_Function", xs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return each output for the rows of one batch."""
         n_rows = len(xs[0])
         n_computed = self._rows or (filled(n_rows) if self._fills else n_rows)
         if self._rounds_up:
             n_computed = 1 << (n_rows - 1).bit_length()
-        return [output[:n_rows] for output in function([_aligned(x, n_computed) for x in xs])]
+        return function(xs, n_rows, n_computed)
 
-    def _function(self, spec: DataSpec) -> PredictBatch:
+    def _function(self, xs: tuple[np.ndarray, ...]) -> "_Function":
         """Return the function for a kind of data; its first use compiles it."""
-        function = self._functions.get(spec)
+        kind = tuple((x.dtype, x.shape[1:]) for x in xs)
+        function = self._functions.get(kind)
         if function is None:
+            spec = DataSpec.of(xs)
             check_columns(self._model, spec)
-            function = choice.current().predict_batch(self._model, spec, float(self._normalizing_const))
-            self._functions[spec] = function
+            compiled = choice.current().predict_batch(self._model, spec, float(self._normalizing_const))
+            function = self._functions[kind] = _Function(compiled)
         return function
 
     @property
@@ -134,7 +139,7 @@ class Predictor:
             raise invalid_input(f"the inputs have {[len(x) for x in xs]} rows")
         outputs = self.predict(tuple(xs))
         if single and len(self._one_row) < _MAX_SHAPES:
-            self._one_row[shapes] = self._function(DataSpec.of(tuple(xs)))
+            self._one_row[shapes] = self._function(tuple(xs))
         return Values.of(single, outputs)
 
     def n_rows(self, columns: Sequence[np.ndarray]) -> int:
@@ -249,6 +254,28 @@ class Predictors:
             )
         self._loaded.move_to_end(key)
         return self._loaded[key]
+
+
+class _Function:
+    """A compiled function for one kind of data.
+
+    A row alone is written into the same arrays each time: to allocate aligned ones takes longer than to encode it.
+    """
+
+    def __init__(self, compiled: PredictBatch):
+        self._compiled = compiled
+        self._of_one_row: list[np.ndarray] | None = None
+
+    def __call__(self, xs: Sequence[np.ndarray], n_rows: int, n_computed: int) -> list[np.ndarray]:
+        """Return each output for the rows of a batch, which the last row fills up to a number of rows."""
+        if n_rows != 1 or n_computed * sum(x.nbytes for x in xs) > _MOST_KEPT_BYTES:
+            return [output[:n_rows] for output in self._compiled([_aligned(x, n_computed) for x in xs])]
+        if self._of_one_row is None:
+            self._of_one_row = [aligned_empty((n_computed, *x.shape[1:]), x.dtype) for x in xs]
+        for kept, x in zip(self._of_one_row, xs, strict=True):
+            kept[...] = x
+        # copies, since an output can be an input of the model
+        return [output[:1].copy() for output in self._compiled(self._of_one_row)]
 
 
 def _text(shapes: Sequence[Sequence[object]]) -> str:

@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Sequence
 
-from mop_backend.frames import Blob, Channel, Frame, FrameLimits, Header, PeerGone
+from mop_backend.frames import Blob, Channel, Frame, FrameLimits, Header, Json, PeerGone, parsed
 from mop_backend.spinning import Spinner
 
 #: Seconds, at least, that the process goes on with the request of a session that has left.
 _LEFT_S = 1.0
 #: Seconds that the process waits for more of a request that has begun, and for space for more of an answer.
 _STALLED_S = 1.0
+#: Headers that are kept, and bytes of one.
+_MOST_KNOWN, _MOST_KNOWN_BYTES = 256, 1 << 12
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -40,6 +42,8 @@ class Seats:
         self._is_open = True  # whether the fork server lives
         self._seats: dict[int, Channel] = {}
         self._served: Sequence[int] = ()
+        self._first = -1  # of those that were ready last
+        self._parse = _Headers().parse
         self._spinner = Spinner()
         self._poller = select.poll()
         self._poller.register(fd, select.POLLIN)
@@ -57,12 +61,13 @@ class Seats:
                 elif event & _GONE:  # who has left needs no answer
                     self.leave(fd)
             if found := [fd for fd, event in events if event == select.POLLIN and fd in self._seats]:
+                self._first = found[0]
                 return found
         return None
 
     def receive(self, seat: int, limits: FrameLimits) -> Frame | None:
         """Return the request of a session; None if it has left, or sends what it may not."""
-        if _is_closed(seat):  # while others were served
+        if seat != self._first and _is_closed(seat):  # while others were served
             self.leave(seat)
             return None
         channel = self._seats[seat]
@@ -115,11 +120,34 @@ class Seats:
                 fd,
                 interval_s=_STALLED_S,
                 is_patient=False,  # defence: sessions-that-stall
+                parse=self._parse,
             )
             self._poller.register(fd, select.POLLIN | select.POLLRDHUP)
         if not message:
             self._is_open = False
             self._poller.unregister(self._source)
+
+
+class _Headers:
+    """Parses the headers of requests; those for row after row of a model, which are the same, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Header] = {}
+
+    def parse(self, text: bytes | bytearray) -> Json:
+        """Return what a header says; who gets it may change it, but not what is in it."""
+        if len(text) > _MOST_KNOWN_BYTES:
+            return parsed(text)
+        text = bytes(text)
+        known = self._known.get(text)
+        if known is None:
+            header = parsed(text)
+            if not (isinstance(header, dict) and header.get("op") == "predict_row") or "lengths" in header:
+                return header
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text] = header
+        return known.copy()
 
 
 def _is_closed(seat: int) -> bool:

@@ -288,7 +288,7 @@ class MemoryRecord:
     def lock_model(self, run_id: int, mst_key: int) -> ModelRow:
         return self.rows[mst_key]
 
-    def set_model(self, run_id: int, mst_key: int, **columns: object) -> None:
+    def set_model(self, run_id: int, mst_key: int, waits: bool = True, **columns: object) -> None:
         self.on_write()
         old = self.rows[mst_key]
         new = self.rows[mst_key] = replace(old, **columns)

@@ -60,6 +60,7 @@ class Driver:
         progress = ProgressReporter(self.caller, run, self.record.models(1))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hopper, "processors", lambda: N_PROCESSORS)
+            self.segments.open()
             self.hopper(run, progress).run()
         return self
 

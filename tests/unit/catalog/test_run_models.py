@@ -28,7 +28,7 @@ class Record:
     def add_models(self, run_id, models):
         self.rows |= {model.mst_key: model for model in models}
 
-    def set_model(self, run_id, mst_key, **columns):
+    def set_model(self, run_id, mst_key, waits=True, **columns):
         self.rows[mst_key] = dataclasses.replace(self.rows[mst_key], **columns)
 
     def copy_state(self, *_):

@@ -318,6 +318,50 @@ def test_a_run_ends_though_its_states_cannot_be_moved():
     assert slots.slot_of(1) == slot and disk.slots == {slot: [(1, 100 << 10)] * 4}, "nor is an empty slot left"
 
 
+def test_the_states_of_a_slot_are_moved_together_or_not_at_all():
+    """In one transaction: each commit waits for the disk, and the caller of the run waits too."""
+
+    class Breaking(Disk):
+        n_transactions = n_moved = 0
+        breaks_at: int | None = 3
+        is_open = False
+
+        @contextmanager
+        def transaction(self):
+            self.n_transactions += 1
+            before = {number: list(rows) for number, rows in self.slots.items()}
+            self.is_open = True
+            try:
+                yield
+            except psycopg2.Error:
+                self.slots = before
+                raise
+            finally:
+                self.is_open = False
+
+        def execute(self, query, *arguments, **options):
+            if "UPDATE madlib_mop.model_state" in query:
+                assert self.is_open, "the record would say that a state is in a slot that is dropped as empty"
+                self.n_moved += 1
+                if self.n_moved == self.breaks_at:
+                    raise psycopg2.errors.DiskFull
+            return super().execute(query, *arguments, **options)
+
+    disk = Breaking()
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(8)], disk.poll)
+    for key in [*range(8), *range(0, 8, 2)]:
+        disk.keep(slots, key, 100 << 10)
+    places = {key: slots.slot_of(key) for key in range(8)}
+    slots.finish()
+    assert disk.n_moved == 3 and {key: slots.slot_of(key) for key in range(8)} == places
+    assert all((key, 100 << 10) in disk.slots[places[key]] for key in range(8))
+    disk.breaks_at, disk.n_moved, disk.n_transactions = None, 0, 0
+    slots.finish()
+    assert disk.n_moved >= 4 and disk.n_bytes == 8 * (100 << 10)
+    assert all((key, 100 << 10) in disk.slots[slots.slot_of(key)] for key in range(8))
+    assert disk.n_transactions < disk.n_moved
+
+
 def test_states_that_a_segment_has_staged_are_not_moved_at_the_end():
     disk = Disk()
     slots, slot = small_states(disk)

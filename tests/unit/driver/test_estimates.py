@@ -2,12 +2,23 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, SamplePlan, ShardAccess
 from madlib_mop.driver.estimates import estimate as estimates
-from madlib_mop.driver.estimates.costs import CostModel, Measured, Work, _measured, rough_costs, undisturbed, work_of
+from madlib_mop.driver.estimates.costs import (
+    _COLUMNS,
+    CostModel,
+    Measured,
+    Work,
+    _measured,
+    read_recorded,
+    rough_costs,
+    undisturbed,
+    work_of,
+)
 from madlib_mop.driver.estimates.estimate import SLOT_BYTES, Estimator, SimulatedSlots, slot_bytes, stored_bytes
 from madlib_mop.driver.estimates.memory import (
     TrainerRows,
@@ -17,7 +28,7 @@ from madlib_mop.driver.estimates.memory import (
     rows_of_trainers,
 )
 from madlib_mop.models.configuration import Configuration
-from madlib_mop.models.sharing import Architectures
+from madlib_mop.models.sharing import known_architecture
 from madlib_mop.models.sizes import NetworkSize
 from madlib_mop.schedule import Average, Visit
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search
@@ -88,11 +99,31 @@ def test_a_time_of_features_that_is_none_costs_nothing(features_row_s):
 
 def test_the_architecture_of_a_configuration_is_looked_up_once_for_its_costs(monkeypatch):
     """Each look-up makes a text of the architecture, and a fit begins with those of hundreds of recorded models."""
-    looked_up, of = [], Architectures.of
-    monkeypatch.setattr(Architectures, "of", lambda self, c: looked_up.append(c) or of(self, c))
+    looked_up = Mock(wraps=known_architecture)
+    monkeypatch.setattr("madlib_mop.driver.estimates.costs.known_architecture", looked_up)
     one = models(1)[0]
-    work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch), Architectures())
-    assert len(looked_up) == 1
+    work_of(Configuration.recorded(0, one.compile_params, one.fit_params, one.model_arch))
+    assert looked_up.call_count == 1
+
+
+def test_a_long_record_does_not_keep_a_run_waiting():
+    """Each network of the record is checked and measured by its layers; a server's record has those of years."""
+    values = {"n_at_once": 1, "n_rows": 8.0, "n_evaluated": 8.0, "state_bytes": 9, "compile_params": COMPILE.format(1)}
+
+    class ALongRecord:
+        def execute(self, query, params):
+            for run_id in range(30, 0, -1):
+                of_row = {"run_id": run_id, "model_arch": json.dumps(arch(run_id)), "fit_params": "batch_size=8"}
+                yield [{**values, **of_row}.get(name, 0.1) for name in _COLUMNS]
+
+    def networks(configurations):
+        found = read_recorded(ALongRecord(), a_run(a_plan()), configurations)
+        assert found.task_s is not None
+        return [one.run_id for one in found.measured]
+
+    assert networks([]) == [30, 29, 28, 27, 26, 25]
+    own = Configuration.recorded(0, values["compile_params"], "batch_size=8", arch(3))
+    assert networks([own]) == [30, 29, 28, 27, 26, 25, 3]
 
 
 def test_another_batch_size_costs_by_the_same_factor():

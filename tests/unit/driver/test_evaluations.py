@@ -33,7 +33,7 @@ class _Record:
         self.metric += rows
         self.evaluation += evaluations
 
-    def set_model(self, run_id, mst_key, **values):
+    def set_model(self, run_id, mst_key, waits=True, **values):
         self.trained.append((mst_key, values))
 
 

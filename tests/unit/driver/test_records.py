@@ -29,6 +29,7 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
 from madlib_mop.models.parameters.search_grid import DRAWING, EARLIEST_DRAWING
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
+from tests.helpers.unit.sources import nodes_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {
@@ -218,7 +219,7 @@ def test_states_are_named_in_one_place():
     for path in [*(ROOT / "madlib_mop/driver").rglob("*.py"), *(ROOT / "madlib_mop/catalog").rglob("*.py")]:
         if path.name == "states.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             assert not (isinstance(node, ast.Constant) and node.value in unmistakable), where
             if isinstance(node, ast.keyword) and node.arg == "state":
@@ -245,7 +246,7 @@ class _Record:
     def models(self, run_id):
         return list(self.rows.values())
 
-    def set_model(self, run_id, mst_key, **columns):
+    def set_model(self, run_id, mst_key, waits=True, **columns):
         if self.fails:
             raise OSError("the session is lost")
         self.rows[mst_key] = dataclasses.replace(self.rows[mst_key], **columns)
@@ -327,7 +328,7 @@ FILES = sorted((ROOT / "madlib_mop/driver").rglob("*.py"))
 def test_no_dict_goes_between_modules_of_the_driver_without_its_types():
     """Rows of the record are dataclasses; a dict in a signature has a named type: `Header`, `Json`, `Node` ..."""
     for path in FILES:
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in nodes_of(path):
             if not isinstance(function, ast.FunctionDef):
                 continue
             where = f"{path.relative_to(ROOT)}:{function.lineno}"
@@ -337,8 +338,8 @@ def test_no_dict_goes_between_modules_of_the_driver_without_its_types():
 
 
 def test_the_record_returns_no_dicts_of_rows():
-    tree = ast.parse((ROOT / "madlib_mop/catalog/record.py").read_text())
-    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+    nodes = nodes_of(ROOT / "madlib_mop/catalog/record.py")
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         if function.returns is not None and not function.name.startswith("_"):
             assert not _bare_dicts(function.returns), function.name
             assert "Any" not in ast.unparse(function.returns), function.name

@@ -102,7 +102,7 @@ class MemoryRecord:
         for model in models:
             self.tables["models"][model.mst_key] = replace(model, run_id=run_id, state_bytes=0)
 
-    def set_model(self, run_id, mst_key, **values):
+    def set_model(self, run_id, mst_key, waits=True, **values):
         """Change a row."""
         self._change(mst_key, values)
         self._count()

@@ -361,8 +361,8 @@ def test_a_failed_statement_keeps_the_session(make):
 def test_a_segment_that_cannot_be_opened_ends_the_run(make, n_failed, sqlstate, message, error, text):
     world = make(["alpha"])
     world.script = {"connect": [SessionLost(sqlstate, message)] * n_failed}
-    world.segments.open()
     with pytest.raises(error, match=f"the sessions of segment 0 {text}") as raised:
+        world.segments.open()
         world.events(n_failed)
     assert raised.value.detail == message and world.script["connect"] == []
 

@@ -230,7 +230,7 @@ class Record(SimpleNamespace):
     def add_changes(self, rows):
         self.changes += rows
 
-    def set_model(self, run_id, mst_key, **columns):
+    def set_model(self, run_id, mst_key, waits=True, **columns):
         self.written.append(columns["last_epoch"])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.unit.findings import assert_none
+from tests.helpers.unit.sources import nodes_of, walk
 
 ROOT = Path(__file__).resolve().parents[3] / "madlib_mop"
 #: Modules of ``engines/`` for one engine, and expressions with which a query would distinguish engines.
@@ -29,17 +30,17 @@ FILES = [
 ]
 
 
-def questions(tree: ast.AST) -> list[str]:
+def questions(nodes: list[ast.AST]) -> list[str]:
     """Return the parts of a module's code, without docstrings, that distinguish engines, each with its line."""
     found = []
     docstrings = {
         node.body[0].value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madlib_mop.engines"):
             modules = {node.module.rpartition(".")[2], *(alias.name for alias in node.names)}
             found += [f"{node.lineno}: import of {name}" for name in modules & ONE_ENGINE]
@@ -63,7 +64,7 @@ def test_no_module_above_asks_which_engine_it_is():
     assert_none(
         f"madlib_mop/{path.relative_to(ROOT)}:{found}"
         for path in FILES
-        for found in questions(ast.parse(path.read_text()))
+        for found in questions(nodes_of(path))
     )
 
 
@@ -81,4 +82,4 @@ def test_no_module_above_asks_which_engine_it_is():
     ],
 )
 def test_each_way_to_ask_is_seen(code):
-    assert questions(ast.parse(code))
+    assert questions(list(walk(ast.parse(code))))

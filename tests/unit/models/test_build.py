@@ -20,7 +20,7 @@ from madlib_mop.models.configuration import Configuration  # noqa: E402
 from madlib_mop.models.described import describe_architecture  # noqa: E402
 from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
-from madlib_mop.models.sharing import Architectures, compile_signature  # noqa: E402
+from madlib_mop.models.sharing import _known, compile_signature, known_architecture, signature_of  # noqa: E402
 from madlib_mop.models.sizes import size_of  # noqa: E402
 from tests.helpers.unit.dangers import REFUSALS, Marker, dangerous  # noqa: E402
 from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer  # noqa: E402
@@ -251,18 +251,18 @@ def test_configurations_of_one_architecture_are_signed_as_each_alone_would_be(mo
         return check_architecture(arch)
 
     sized = Mock(wraps=size_of)
-    monkeypatch.setattr("madlib_mop.models.configuration.check_architecture", counted)
+    monkeypatch.setattr("madlib_mop.models.sharing.check_architecture", counted)
     monkeypatch.setattr("madlib_mop.models.sharing.size_of", sized)
     architectures = [json.loads(model().to_json()) for model in (perceptron, perceptron, convolutional)]
     optimizers = ("adam", "Adam(lr=0.1)", "sgd", "muon", "'Muon(learning_rate=0.1)'")
-    signatures = Architectures()
+    _known.cache_clear()
     for arch in architectures:
         for optimizer in optimizers:
             c = Configuration(1, f"loss='mse', optimizer={optimizer}", "batch_size=4", json.loads(json.dumps(arch)))
             alone = [compile_signature(check_architecture(arch), c.compiled, extra) for extra in ("", "custom")]
-            assert [signatures.signature(c), signatures.signature(c, "custom")] == alone
-            assert signatures.of(c).checked == check_architecture(arch)
-            assert signatures.of(c).size() == size_of(check_architecture(arch))
+            assert [signature_of(c), signature_of(c, "custom")] == alone
+            assert known_architecture(c).checked == check_architecture(arch)
+            assert known_architecture(c).size() == size_of(check_architecture(arch))
     assert len(checks) == sized.call_count == len({json.dumps(arch) for arch in architectures})
 
 

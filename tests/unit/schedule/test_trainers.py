@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.schedule import Evaluation, ModelWork, Visit, make_scheduler
 
 SEGMENTS = {10: 100, 20: 100}
 SCHEDULES = ("rotation", "auto", "longest_first", "breadth_first")
@@ -182,3 +182,23 @@ def test_evaluations_that_take_longer_than_a_graph_are_made_by_all_trainers_that
     for segment in SEGMENTS:
         scheduler.add_evaluation((7,), segment)
     assert {task.at for task in scheduler.next_tasks()} == {10, 20}
+
+
+def test_a_trainer_makes_its_last_visit_before_it_evaluates_a_model_of_another_one():
+    """Otherwise the run would end later: the evaluations of the visit's model come after it."""
+    models = [ModelWork((c,), c, 1, graph="one") for c in range(2)]
+    scheduler = make_scheduler("rotation", models, SEGMENTS, any_trainer=True)
+    for task in scheduler.next_tasks():
+        scheduler.finished(task, 1.0)
+    ended, last = scheduler.next_tasks()
+    assert scheduler.finished(ended, 1.0) is not None
+    for segment in SEGMENTS:
+        scheduler.add_evaluation(ended.unit, segment)
+    (own,) = scheduler.next_tasks()
+    assert isinstance(own, Evaluation) and own.at == ended.at, "at its home"
+    scheduler.requeue(last)
+    (again,) = scheduler.next_tasks()
+    assert (again.at, again.unit) == (last.at, last.unit) and isinstance(again, Visit)
+    scheduler.finished(again, 1.0)
+    (helped,) = scheduler.next_tasks()
+    assert isinstance(helped, Evaluation) and helped.at == last.at and helped.unit == ended.unit

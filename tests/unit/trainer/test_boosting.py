@@ -1,15 +1,19 @@
 """The process that trains gradient boosting: what it predicts is scikit-learn's, within its limits and the sandbox."""
 
+import os
+import pathlib
 import subprocess
 import sys
+import uuid
 
 import numpy as np
 import pytest
+from mop_backend.forkserver import BOOSTING, ForkServer
 from mop_backend.frames import Channel
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from tests.helpers.unit.trainer import REPOSITORY
+from tests.helpers.unit.trainer import REPOSITORY, command
 
 _RUN = """
 import sys
@@ -23,14 +27,20 @@ ROWS = 400
 
 
 class Boosting:
-    """The process, started; the context manager ends it."""
+    """The process, started, or forked by a fork server; the context manager ends it."""
 
-    def __init__(self, sandbox: bool = True, hidden: bool = False, memory: int = 2 << 30):
+    def __init__(
+        self, sandbox: bool = True, hidden: bool = False, memory: int = 2 << 30, server: ForkServer | None = None
+    ):
         code = _RUN.format(paths=[str(REPOSITORY), str(REPOSITORY / "plpython")], hidden=hidden)
-        command = [sys.executable, "-I", "-c", code]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        words = [sys.executable, "-I", "-c", code]
+        with open(os.devnull, "wb") as null:
+            self._process = (
+                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
+                if server is None
+                else server.fork(null.fileno())
+            )
+        self.pid = self._process.pid
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         self.started, _ = self.ask({"op": "start", "sandbox": sandbox, "memory_limit_bytes": memory})
 
@@ -98,6 +108,48 @@ def test_the_predictions_are_those_of_scikit_learn_with_its_defaults(boosting, r
         regressor = HistGradientBoostingRegressor(**options).fit(x, score[:, 0].astype(np.float64))
         np.testing.assert_allclose(probabilities, classifier.predict_proba(x), rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(numbers[:, 0], regressor.predict(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def forked():
+    """A process that a fork server has forked."""
+    server = ForkServer(f"madlib_mop.tests.{uuid.uuid4().hex}", os.getpid(), command(BOOSTING))
+    with Boosting(server=server) as process:
+        yield process
+
+
+def test_a_forked_process_predicts_the_same(boosting, forked, rows):
+    xs, (one_hot, score) = rows
+    for process in (boosting, forked):
+        process.fit(xs, [one_hot, score], [3, 0], seed=7)
+    own, found = boosting.predict(xs), forked.predict(xs)
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in own]
+
+
+def test_a_forked_process_gives_up_the_same_rights(boosting, forked):
+    """And it has no file of the fork server, which has one thread: a lock of another one would stay locked."""
+    assert forked.started == boosting.started
+    processes = [pathlib.Path(f"/proc/{process.pid}") for process in (boosting, forked)]
+    own, found = ({line for line in (one / "status").read_text().splitlines() if line.startswith(("NoNewPrivs", "Sec"))}
+                  for one in processes)  # fmt: skip
+    assert found == own
+    assert len({(process / "oom_score_adj").read_text() for process in processes}) == 1
+    own, found = (sorted(os.readlink(fd).partition(":")[0].replace(str(one), "own") for fd in (one / "fd").iterdir())
+                  for one in processes)  # fmt: skip
+    assert found == own
+    parent = pathlib.Path(f"/proc/{forked.pid}/stat").read_text().rpartition(")")[2].split()[1]
+    assert parent != str(os.getpid()) and os.listdir(f"/proc/{parent}/task") == [parent]
+
+
+def test_the_fork_server_has_one_thread_before_it_forks():
+    """Libraries that start threads end them at a fork, if they are careful: it does not rely on that."""
+    code = (
+        f"import sys, os; sys.path[:0] = {[str(REPOSITORY), str(REPOSITORY / 'plpython')]!r};"
+        "from madlib_mop.trainer import boosting_forkserver; boosting_forkserver._load();"
+        "print('sklearn.ensemble' in sys.modules, len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "True 1\n"
 
 
 def test_a_class_without_training_rows_has_no_probability_and_a_single_one_has_all(boosting, rows):

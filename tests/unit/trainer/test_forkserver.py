@@ -26,7 +26,8 @@ from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
 from tests.unit.trainer.test_lifetime import cpu_ticks, ended
 
 RUN = (
-    "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
+    "import sys, runpy; sys.path[:0] = {paths!r}; from madlib_mop.trainer.process import seats;"
+    "seats._LEFT_S = seats._STALLED_S = 0.4; {before}"  # a second for each is long
     "runpy.run_module('madlib_mop.trainer.forkserver', run_name='__main__', alter_sys=True)"
 )
 START = {
@@ -61,11 +62,17 @@ def forkserver_of(child: Child) -> int:
 
 
 @pytest.fixture(scope="module")
-def server():
+def lives_with():
+    """A process of this module."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(lives_with):
     """A fork server that ends with a process of this module."""
-    with subprocess.Popen(["sleep", "600"]) as lives_with:
-        yield forkserver(lives_with.pid)
-        lives_with.kill()
+    return forkserver(lives_with.pid)
 
 
 def started(child: Child, more: dict):
@@ -415,13 +422,6 @@ def test_the_fork_server_goes_on_if_the_directory_of_its_sockets_is_gone(server)
         assert forkserver_of(second) == parent
 
 
-def test_those_that_wait_end_with_the_server():
-    with subprocess.Popen(["sleep", "600"]) as lives_with:
-        with released(forkserver(lives_with.pid)) as pid:
-            lives_with.kill()
-            ended(pid)
-
-
 @contextlib.contextmanager
 def sharing(server: ForkServer, use: str = "s", **more):
     """A trainer that others share; yields it after its start."""
@@ -624,3 +624,10 @@ def test_each_trainer_draws_random_numbers_of_its_own(monkeypatch, run):
         np.random.set_state(states[1])
     first, second = drawn
     assert first[0] != second[0] and first[1] != second[1]
+
+
+def test_those_that_wait_end_with_the_server(server, lives_with):
+    """The last test of this module's server, for another one takes two seconds to start."""
+    with released(server) as pid:
+        lives_with.kill()
+        ended(pid)

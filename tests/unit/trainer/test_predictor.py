@@ -65,7 +65,7 @@ def test_other_networks_compute_no_more_rows_than_they_get(build):
     rows = np.random.default_rng(0).normal(size=(7, 20)).astype(np.float32)
     computed = []
     function = predictor._function
-    predictor._function = lambda spec: lambda tensors: computed.append(len(tensors[0])) or function(spec)(tensors)
+    predictor._function = lambda xs: lambda *batch: computed.append(batch[2]) or function(xs)(*batch)
     (found,) = predictor.predict((rows,))
     n_rows = 8 if keras.config.backend() == "jax" else 7  # XLA compiles for a number of rows
     assert computed == [n_rows] and np.allclose(found, keras.ops.convert_to_numpy(model(rows)), rtol=1e-5, atol=1e-6)
@@ -118,6 +118,25 @@ def test_models_that_combine_rows_get_no_other_rows(name):
 @pytest.mark.parametrize("name", SEPARATE)
 def test_models_that_compute_each_row_alone_are_known(name):
     assert not combines_rows(of_operation(SEPARATE[name]))
+
+
+@pytest.mark.parametrize("build", [perceptron, convolutional])
+def test_a_row_alone_has_its_own_outputs_whatever_came_before_it(build):
+    model = build()
+    rows = np.random.default_rng(0).normal(size=(9, 20)).astype(np.float32)
+    predictor = Predictor(model, 1.0)
+    found = [predictor.predict((rows[place : place + 1],))[0] for place in range(9)]
+    for place, output in enumerate(found):
+        (fresh,) = Predictor(model, 1.0).predict((rows[place : place + 1],))
+        assert output.tobytes() == fresh.tobytes() and output.shape == fresh.shape
+
+
+def test_an_output_that_is_an_input_is_not_that_of_the_next_row():
+    x = keras.Input((20,))
+    predictor = Predictor(keras.Model(x, x), 1.0)
+    rows = np.random.default_rng(0).normal(size=(3, 20)).astype(np.float32)
+    found = [predictor.predict((rows[place : place + 1],))[0] for place in range(3)]
+    assert np.concatenate(found).tobytes() == rows.tobytes()
 
 
 def test_no_rows_give_no_outputs():

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from mop_backend import forkserver
 from mop_backend.forkserver import TOO_MANY, ForkServer, TooMany
-from mop_backend.frames import Header
+from mop_backend.frames import Header, encoded, parsed
 from mop_backend.process import Child, ChildDied
 
+from madlib_mop.trainer.process.seats import _Headers
 from tests.helpers.faults import wait_for
 from tests.helpers.unit.trainer import REPOSITORY
 from tests.unit.trainer.test_lifetime import ended
@@ -25,10 +26,14 @@ MODULE = """
 import os, resource, signal, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, {limits})
 sys.path[:0] = {paths}
+from mop_backend import forking
 from mop_backend.forking import ChildKind, serve_forks
 from mop_backend.forkserver import FIRST_FD
 from mop_backend.frames import FrameLimits
+from madlib_mop.trainer.process import seats
 from madlib_mop.trainer.process.seats import Seats
+if {patience_s} is not None:
+    seats._LEFT_S = seats._STALLED_S = forking._BUSY_S = {patience_s}
 
 def serve():
     seats, n = Seats(FIRST_FD), 0
@@ -53,17 +58,24 @@ def serve():
 serve_forks("mop test", lambda: None, ChildKind("child", lambda: 5, signal.SIGKILL, may_idle=True, serve=serve))
 """
 USUAL = (1024, 4096)
+PATIENCE_S = 0.3
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Return a function that makes a fork server, with these limits of descriptors."""
+    """Return a function that makes a fork server, with these limits of descriptors.
+
+    With ``patience_s``, who stalls, has left or works for long is not waited for a second, but for this time.
+    """
     tmp_path.chmod(0o700)
     with subprocess.Popen(["sleep", "600"]) as lives_with:
 
-        def make(limits: tuple[int, int] = USUAL, idle_s: float | None = None) -> ForkServer:
+        def make(
+            limits: tuple[int, int] = USUAL, idle_s: float | None = None, patience_s: float | None = None
+        ) -> ForkServer:
             paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-            command = [sys.executable, "-I", "-c", MODULE.format(limits=limits, paths=paths, idle_s=idle_s)]
+            code = MODULE.format(limits=limits, paths=paths, idle_s=idle_s, patience_s=patience_s)
+            command = [sys.executable, "-I", "-c", code]
             return ForkServer(f"{tmp_path}/{uuid.uuid4().hex}", lives_with.pid, command)
 
         yield make
@@ -129,7 +141,7 @@ def answer_within(seconds: float, child: Child) -> Header:
 
 
 def test_who_stops_in_the_middle_of_a_request_loses_its_seat(start, stack):
-    stalled, other, *_ = several(stack, start())
+    stalled, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     os.write(stalled._stdin.fileno(), b"\0\0\0")
     assert answer_within(10, other)["n"] == 1
     with pytest.raises(ChildDied) as death:
@@ -139,7 +151,7 @@ def test_who_stops_in_the_middle_of_a_request_loses_its_seat(start, stack):
 
 
 def test_who_does_not_read_an_answer_loses_its_seat(start, stack):
-    stalled, other, *_ = several(stack, start())
+    stalled, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     stalled.send({"size": 64 << 20})
     stalled.await_answer(10)
     assert answer_within(10, other)["n"] == 2
@@ -155,7 +167,7 @@ def test_who_reads_a_large_answer_gets_all_of_it(start, stack):
 
 
 def test_who_sends_too_much_loses_its_seat_before_it_is_read(start, stack):
-    large, other, *_ = several(stack, start())
+    large, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     with pytest.raises(ChildDied) as death:
         large.ask({}, [bytes((1 << 20) + 1)])
     assert death.value.returncode == 0
@@ -163,7 +175,7 @@ def test_who_sends_too_much_loses_its_seat_before_it_is_read(start, stack):
 
 
 def test_the_child_of_others_is_not_killed_by_who_has_lost_a_seat(start, stack):
-    lost, other, *_ = several(stack, start())
+    lost, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     os.write(lost._stdin.fileno(), b"\0\0\0")
     with pytest.raises(ChildDied):
         lost.receive()
@@ -181,7 +193,7 @@ def test_a_request_of_who_has_left_is_not_worked_on(start, stack):
 
 
 def test_work_for_who_has_left_ends_with_the_child_and_the_others_may_ask_again(start, stack, tmp_path):
-    left, other, *_ = several(stack, start())
+    left, other, *_ = several(stack, start(patience_s=PATIENCE_S))
     left.send({"sleep": 60, "file": f"{tmp_path}/works"})
     wait_for((tmp_path / "works").exists, 10, "its work")
     left.stop()
@@ -280,14 +292,14 @@ def test_children_of_several_roles_are_never_the_same(start, stack):
 
 
 def test_a_child_that_works_for_long_gets_no_more_seats_until_it_takes_those_that_it_has(start, stack, tmp_path):
-    server = start()
+    server = start(patience_s=PATIENCE_S)
     busy, other = share(stack, server), share(stack, server)
-    busy.send({"sleep": 4, "file": f"{tmp_path}/works"})
+    busy.send({"sleep": 1.5, "file": f"{tmp_path}/works"})
     wait_for((tmp_path / "works").exists, 10, "its work")
     waits = share(stack, server)
     assert waits.pid == busy.pid
     waits.stop()  # as a session whose statement is cancelled
-    time.sleep(1.1)
+    time.sleep(PATIENCE_S + 0.1)
     assert {share(stack, server).pid for _ in range(3)} == {other.pid}
     assert busy.receive()[0]["n"] == 1
     wait_for(lambda: share(stack, server).pid == busy.pid, 10, "seats at the one that was busy")
@@ -371,3 +383,34 @@ def test_a_shared_child_outlives_the_fork_server_until_all_have_left(start, stac
     assert answer_within(10, other)["n"] == 2
     other.stop()
     ended(other.pid)
+
+
+def test_a_header_that_comes_again_is_not_what_was_made_of_it_before():
+    headers = _Headers()
+    text = encoded({"op": "predict_row", "key": "a", "fields": [["x", "integer", 23, "int4"]]})
+    first = headers.parse(bytearray(text))
+    first.pop("key")
+    again = headers.parse(bytearray(text))
+    assert again == parsed(text) and again["fields"] is first["fields"]
+    assert headers.parse(text.replace(b'"a"', b'"b"'))["key"] == "b"
+
+
+LONG = encoded({"op": "predict_row", "key": "a" * 5000})
+MANY = encoded({"op": "predict_row", "key": "a", "lengths": [3, 4]})
+
+
+OTHERS = [b"[1]", b"1", b'{"op": "start", "a": []}', LONG, MANY]
+
+
+@pytest.mark.parametrize("text", OTHERS, ids=lambda text: repr(text[:20]))
+def test_other_headers_are_parsed_each_time(text):
+    headers = _Headers()
+    assert headers.parse(text) == headers.parse(text) == parsed(text)
+    assert not headers._known
+
+
+def test_few_headers_are_kept():
+    headers = _Headers()
+    for number in range(1000):
+        assert headers.parse(encoded({"op": "predict_row", "key": number}))["key"] == number
+        assert len(headers._known) <= 256

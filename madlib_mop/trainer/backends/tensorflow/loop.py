@@ -31,6 +31,8 @@ Tensors = Sequence[tf.Tensor]
 _INT = tf.TensorSpec((), tf.int64)
 _FLOAT = tf.TensorSpec((), tf.float32)
 _FLOATS = tf.TensorSpec((None,), tf.float32)
+#: Bytes of arrays whose tensors are kept.
+_MOST_KEPT_BYTES = 1 << 16
 
 
 def signature(columns: Sequence[tuple[str, tuple[int, ...]]]) -> list[tf.TensorSpec]:
@@ -175,12 +177,20 @@ class TracedCall:
         self._function = function.get_concrete_function()
         self._rest = [constant, *self._function.captured_inputs]
         self._types = [output.dtype for output in self._function.outputs]
+        self._kept: Sequence[np.ndarray] | None = None
+        self._args: list[tf.Tensor] = []
 
     def __call__(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Compute for arrays in the order of the function's arguments."""
-        outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*map(tensor_of, xs), *self._rest], Tout=self._types, f=self._function
-        )
+        """Compute for arrays in the order of the function's arguments.
+
+        The tensors of a few small arrays are kept for a call with the same list; they share its arrays' memory.
+        """
+        args = self._args
+        if xs is not self._kept:
+            args = [*map(tensor_of, xs), *self._rest]
+            if sum(x.nbytes for x in xs) <= _MOST_KEPT_BYTES:
+                self._kept, self._args = xs, args
+        outputs = tf.raw_ops.StatefulPartitionedCall(args=args, Tout=self._types, f=self._function)
         return [output.numpy() for output in outputs]
 
 
