@@ -106,8 +106,6 @@ COMMENT ON FUNCTION madlib_mop_internal.keep_visit(bigint, integer, json) IS 'Co
 -- if postgres
 CREATE FUNCTION madlib_mop_internal.keep_copies(run_id bigint, mst_key integer, visit json, home_state jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
-DECLARE
-    copies integer;
 BEGIN
     IF visit ->> 'server' IS NULL THEN  -- this server has the newest state, and needs no older one
         IF home_state IS NOT NULL THEN
@@ -119,19 +117,22 @@ BEGIN
             WHERE c.run_id = keep_copies.run_id AND c.mst_key = keep_copies.mst_key AND NOT c.released;
         RETURN;
     END IF;
-    SELECT coalesce((r.plan #>> '{direct_hops,copies}')::integer, 2) INTO copies FROM madlib_mop.run r WHERE r.run_id = keep_copies.run_id;
-    INSERT INTO madlib_mop.state_copy (run_id, mst_key, version, server, epoch, position, segment_id, state_bytes, forward_parts, digest, weights_digest)
+    -- it is there already if it was released, and is lost and made again before its host was told
+    INSERT INTO madlib_mop.state_copy AS c (run_id, mst_key, version, server, epoch, position, segment_id, state_bytes, forward_parts, digest, weights_digest)
     VALUES (run_id, mst_key, (visit ->> 'version')::bigint, visit ->> 'server', (visit ->> 'epoch')::integer, (visit ->> 'position')::integer,
             (visit ->> 'segment_id')::integer, (visit ->> 'state_bytes')::bigint, (visit ->> 'forward_parts')::integer,
-            visit ->> 'digest_out', visit ->> 'weights_digest');
+            visit ->> 'digest_out', visit ->> 'weights_digest')
+    ON CONFLICT ON CONSTRAINT state_copy_pkey DO UPDATE SET server = excluded.server, released = false;
     -- the newest versions stay, and the newest ones of as many hosts
     UPDATE madlib_mop.state_copy c SET released = true
     FROM (SELECT n.version, count(*) AS n_newer, count(DISTINCT newer.server) AS n_hosts, bool_or(newer.server = n.server) AS is_replaced
           FROM madlib_mop.state_copy n JOIN madlib_mop.state_copy newer
                ON (newer.run_id, newer.mst_key) = (n.run_id, n.mst_key) AND newer.version > n.version AND NOT newer.released
-          WHERE n.run_id = keep_copies.run_id AND n.mst_key = keep_copies.mst_key AND NOT n.released GROUP BY n.version) AS found
+          WHERE n.run_id = keep_copies.run_id AND n.mst_key = keep_copies.mst_key AND NOT n.released GROUP BY n.version) AS found,
+         (SELECT coalesce((r.plan #>> '{direct_hops,copies}')::integer, 2) AS n FROM madlib_mop.run r
+          WHERE r.run_id = keep_copies.run_id) AS copies
     WHERE c.run_id = keep_copies.run_id AND c.mst_key = keep_copies.mst_key AND c.version = found.version
-          AND found.n_newer >= copies AND (found.n_hosts >= copies OR found.is_replaced);
+          AND found.n_newer >= copies.n AND (found.n_hosts >= copies.n OR found.is_replaced);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.keep_copies(bigint, integer, json, jsonb) IS 'Records which hosts hold states of a model after a visit, and which of them are not needed any more';
@@ -162,8 +163,12 @@ DECLARE
     old record;
     home jsonb;
 BEGIN
-    SELECT m.state_version, m.home_state INTO STRICT old FROM madlib_mop.model m
+    SELECT m.state_version, m.state_server, m.home_state INTO STRICT old FROM madlib_mop.model m
         WHERE m.run_id = keep_again.run_id AND m.mst_key = keep_again.mst_key FOR UPDATE;
+    -- the driver has fetched the newest state meanwhile, or this was done twice
+    IF old.state_server IS NULL OR (old.home_state ->> 'version')::bigint >= (visit ->> 'version')::bigint THEN
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: this server has the state already', run_id, mst_key);
+    END IF;
     IF NOT EXISTS (SELECT FROM madlib_mop.visit v WHERE v.run_id = keep_again.run_id AND v.mst_key = keep_again.mst_key
                    AND v.epoch = (visit ->> 'epoch')::integer AND v.position = (visit ->> 'position')::integer
                    AND v.segment_id = (visit ->> 'segment_id')::integer
@@ -171,11 +176,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'XX001', MESSAGE = format('run %s, mst_key %s: a visit that was made again has another result', run_id, mst_key);
     END IF;
     IF visit ->> 'server' IS NOT NULL THEN
-        INSERT INTO madlib_mop.state_copy AS c (run_id, mst_key, version, server, epoch, position, segment_id, state_bytes, forward_parts, digest, weights_digest)
-        VALUES (run_id, mst_key, (visit ->> 'version')::bigint, visit ->> 'server', (visit ->> 'epoch')::integer,
-                (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer, (visit ->> 'state_bytes')::bigint,
-                (visit ->> 'forward_parts')::integer, visit ->> 'digest_out', visit ->> 'weights_digest')
-        ON CONFLICT ON CONSTRAINT state_copy_pkey DO UPDATE SET server = excluded.server, released = false;
+        PERFORM madlib_mop_internal.keep_copies(run_id, mst_key, visit, NULL);
     ELSE  -- it has come home
         DELETE FROM madlib_mop.model_state s
             WHERE s.slot = (old.home_state ->> 'slot')::bigint AND s.run_id = keep_again.run_id AND s.mst_key = keep_again.mst_key

@@ -471,7 +471,7 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         """Record that a host does not hold a state any more."""
         c = t.state_copy.c
         same = c.run_id == run_id, c.mst_key == mst_key, c.version == version, c.server == server
-        self._do(delete(t.state_copy).where(*same))
+        self._do(delete(t.state_copy).where(*same, ~c.released))  # a writer may have locked those that are released
 
     def bring_home(self, model: ModelRow, slot: int, parts: Iterable[bytes]) -> bool:
         """Write the newest state of a model, as in its row, to a slot; return False if it has another one by now.
@@ -501,15 +501,19 @@ class Record(RunChanges, RunAdmission, ReservedTables):
     def release_copies(self, run_id: int, mst_key: int) -> None:
         """Record that hosts need hold no state of a model."""
         c = t.state_copy.c
-        self._do(update(t.state_copy).where(c.run_id == run_id, c.mst_key == mst_key).values(released=True))
+        mine = c.run_id == run_id, c.mst_key == mst_key, ~c.released
+        self._do(update(t.state_copy).where(*mine).values(released=True))
 
     def forget_copies(self, run_id: int) -> None:
         """Record that hosts need hold no state of a run."""
         self._do(delete(t.state_copy).where(t.state_copy.c.run_id == run_id))
 
     def runs_at_hosts(self) -> list[int]:
-        """Return the runs of which hosts are to hold states."""
-        return [row["run_id"] for row in self._rows(select(distinct(t.state_copy.c.run_id).label("run_id")))]
+        """Return the runs of which hosts are to hold states, also those whose first visit is not committed yet."""
+        r = t.run.c
+        is_to_train = r.state.in_([str(state) for state in RunState if not state.is_trained])
+        going_on = select(r.run_id).where(is_to_train, r.plan["direct_hops"].is_not(None))
+        return [row["run_id"] for row in self._rows(going_on.union(select(t.state_copy.c.run_id)))]
 
     def state_parts(self, model: ModelRow) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""

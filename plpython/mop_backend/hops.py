@@ -24,6 +24,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,14 +177,16 @@ class Offer:
             check()
             try:
                 raw, _ = self._listener.accept()
-            except TimeoutError:
+            except (TimeoutError, ConnectionAbortedError):
                 continue
-            connection = _Connection(raw, check, _HELLO_S)
+            except OSError as error:
+                raise HopFailed(f"no peer can connect any more: {error.strerror or error}") from None
+            connection = _Connection(raw, check, _HELLO_S, time.monotonic() + _HELLO_S)
             try:
                 if self._certificate is not None:
                     connection.wrap(self._certificate.context, is_server=True)
                 if _greet(connection, ticket, self.place.certificate):
-                    connection.stall_s = _STALL_S
+                    connection.stall_s, connection.ends_at = _STALL_S, inf
                     return connection
             except HopFailed:
                 pass
@@ -301,15 +304,19 @@ def _listening(address: str, ports: tuple[int, int] | None) -> socket.socket:
 
 
 class _Connection:
-    """A connection that waits with interrupt checks, and not longer than ``stall_s`` while nothing happens."""
+    """A connection that waits with interrupt checks, and not longer than ``stall_s`` while nothing happens, nor after
+    ``ends_at``, of the monotonic clock."""
 
-    def __init__(self, raw: socket.socket, check: Check, stall_s: float):
-        self.raw, self.stall_s, self._check = raw, stall_s, check
+    def __init__(self, raw: socket.socket, check: Check, stall_s: float, ends_at: float = inf):
+        self.raw, self.stall_s, self.ends_at, self._check = raw, stall_s, ends_at, check
         raw.settimeout(_LOOK_EVERY_S)
 
     def wrap(self, context: ssl.SSLContext, is_server: bool) -> bytes:
         """Begin TLS; return the other end's certificate, b"" of a client. Raises HopFailed."""
-        connection = context.wrap_socket(self.raw, server_side=is_server, do_handshake_on_connect=False)
+        try:
+            connection = context.wrap_socket(self.raw, server_side=is_server, do_handshake_on_connect=False)
+        except OSError as error:  # the other end has gone already
+            raise HopFailed(f"the connection has ended: {error.strerror or error}") from None
         self.raw = connection
         self._patiently(connection.do_handshake)
         return connection.getpeercert(binary_form=True) or b""
@@ -336,9 +343,11 @@ class _Connection:
 
     def _patiently(self, step: Callable[[], int | bytes | None]) -> int:
         """Return the result of a step of the socket, repeated while it is not possible. Raises HopFailed."""
-        deadline = time.monotonic() + self.stall_s
+        deadline = min(time.monotonic() + self.stall_s, self.ends_at)
         while True:
             self._check()
+            if time.monotonic() > self.ends_at:
+                raise HopFailed("the other host takes too long")
             try:
                 found = step()
                 return found if isinstance(found, int) else 0

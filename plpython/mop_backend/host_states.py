@@ -201,9 +201,9 @@ class HostStates:
             while True:
                 request = {"op": "held_part", "run_id": self._run_id, "state": self._name(model), "part": len(parts)}
                 answer, blobs = self._ask_other(server, request)
-                if not answer:
-                    raise Gone(server, [_key_of(model)])
                 parts += blobs
+                if not blobs or sum(map(len, parts)) > model["state_bytes"]:  # another state than the recorded one
+                    raise Gone(server, [_key_of(model)])
                 most = answer["n_parts"] if n_parts[number] is None else min(answer["n_parts"], n_parts[number] or 0)
                 if len(parts) >= most:
                     break

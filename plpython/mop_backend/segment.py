@@ -341,7 +341,7 @@ class _Session:
         assert held[0].answer is not None, "it is stored with the state"
         answer: Header = json.loads(held[0].answer)
         names = {state.name for state in held}
-        if not {name for name, _, _ in _new_states(hop, answer)} <= names:
+        if not {name for name, *_ in _new_states(hop, answer)} <= names:
             return None
         return {**answer, "held": True, "adopted": True, "pull_s": 0.0}
 
@@ -351,7 +351,10 @@ class _Session:
             new = _new_states(hop, answer)
         except BadMessage:
             return False
-        own = [(name, blobs[first : first + n]) for name, first, n in new]
+        own = [(name, blobs[first : first + n]) for name, _, first, n in new]
+        sizes = [sum(map(len, parts)) for _, parts in own]
+        if sizes != [n_bytes for _, n_bytes, _, _ in new]:
+            return False
         if any(seals.digest_of_all(parts) != name.digest for name, parts in own):
             return False
         text = json.dumps(answer)
@@ -420,8 +423,9 @@ def _name_of(written: Json) -> StateName:
     return StateName(int(run_id), int(mst_key), int(version), str(digest))
 
 
-def _new_states(hop: Header, answer: Header) -> list[tuple[StateName, int, int]]:
-    """Return of each state that was trained its name, the number of its first blob and of its blobs. Raises BadMessage.
+def _new_states(hop: Header, answer: Header) -> list[tuple[StateName, int, int, int]]:
+    """Return of each state that was trained its name, its bytes, the number of its first blob and of its blobs. Raises
+    BadMessage.
 
     ``versions`` of a request has mst_key and version of each member's new state.
     """
@@ -435,7 +439,7 @@ def _new_states(hop: Header, answer: Header) -> list[tuple[StateName, int, int]]
         if trained.figures is not None:
             mst_key, version = new
             name = StateName(hop["run_id"], mst_key, version, trained.figures.digest_out)
-            found.append((name, first, trained.n_blobs))
+            found.append((name, trained.figures.state_bytes, first, trained.n_blobs))
         first += trained.n_blobs
     return found
 

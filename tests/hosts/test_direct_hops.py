@@ -36,3 +36,11 @@ def test_the_bits_are_those_of_one_server(bench, schedule):
     assert bench.db.value(f"SELECT count(*) FROM models_{schedule} WHERE model_weights IS NOT NULL") == N_MODELS
     at_hosts = "SELECT count(*) FROM madlib_mop.model WHERE run_id = %s AND state_server IS NOT NULL"
     assert bench.db.value(at_hosts, [run_id]) == 0
+
+
+def test_a_replay_has_the_same_bits_and_does_not_hop_directly(bench):
+    """It clones models in the middle of an iteration, after the recorded visits."""
+    run_id = train(bench, "models_first", schedule="auto")
+    bench.db.rows("SELECT madlib_mop.replay(%s, 'models_again')", [run_id])
+    ((again, plan),) = bench.db.rows("SELECT run_id, plan FROM madlib_mop.run WHERE parent_run_id = %s", [run_id])
+    assert digests(bench.db, again) == digests(bench.db, run_id) and "direct_hops" not in plan

@@ -219,6 +219,7 @@ def test_tickets_are_in_no_log(hosts, connect):
         assert '"op": "offer"' in logs.replace('""', '"') and pull["ticket"] not in logs
     finally:
         for name in ("alpha", "beta"):
+            hosts.at[name].rows(f"ALTER ROLE {ANALYST} RESET log_min_duration_statement")
             hosts.at[name].rows("ALTER SYSTEM RESET log_statement")
             hosts.at[name].rows("SELECT pg_reload_conf()")
 
@@ -235,9 +236,14 @@ def test_users_of_the_host_reach_no_state(hosts, connect):
 
 def test_a_coordinator_sees_no_state_of_another(hosts, connect):
     state = named(train(connect("alpha")))
+    hosts.at["alpha"].rows("INSERT INTO madlib_mop.coordinator (coordinator, key) VALUES ('another', sha256('key'))")
     hosts.at["alpha"].rows("UPDATE madlib_mop.held_state SET coordinator = 'another'")
     alpha = connect("alpha", trains=False)
     assert not is_held(alpha, state)
     alpha.do({"op": "let_go", "run_id": RUN, "states": [[1, 1]]}, [])
     alpha.do({"op": "keep_only", "run_id": RUN, "states": [], "runs": []}, [])
     assert hosts.at["alpha"].value("SELECT count(*) FROM madlib_mop.held_state WHERE coordinator = 'another'") > 0
+    # what it has there, nobody needs when it is no coordinator any more: the next session empties the tables
+    hosts.at["alpha"].rows("DELETE FROM madlib_mop.coordinator WHERE coordinator = 'another'")
+    alpha.do({"op": "let_go", "run_id": RUN, "states": []}, [])
+    assert hosts.at["alpha"].value("SELECT count(*) FROM madlib_mop.held_state WHERE lengths IS NOT NULL") == 0

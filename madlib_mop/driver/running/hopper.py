@@ -492,7 +492,7 @@ class Hopper(RunLoop[Task]):
             return
         self._end_write(flight)
         if isinstance(answer, StateGone):
-            self._at_hosts.gone(answer, again.from_version)
+            self._at_hosts.base_gone(again, answer)
             return
         self._at_hosts.not_made(again)
         if isinstance(answer, StateAway):

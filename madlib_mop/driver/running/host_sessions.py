@@ -32,7 +32,8 @@ def fetch_state(record: Record, run_id: int, model: ModelRow) -> list[bytes] | S
                 request = {"op": "held_part", "run_id": run_id, "state": name, "part": len(parts)}
                 answer, blobs = host.ask(request, [], True)
                 parts += map(bytes, blobs)
-                if len(parts) >= answer.get("n_parts", 0):
+                is_whole = len(parts) >= answer.get("n_parts", 0)
+                if not blobs or is_whole or sum(map(len, parts)) > (model.state_bytes or 0):
                     break
     except _FAILURES as error:
         return StateAway(server, _reason_of(error))

@@ -92,6 +92,7 @@ class StatesAtHosts:
         self._waits: dict[int, _Wait] = {}  # by mst_key
         self._again: dict[int, list[Again]] = defaultdict(list)  # by segment
         self._lost: set[int] = set()  # models whose state is being made again
+        self._queued: set[int] = set()  # of these, those with a visit in `_again` or in flight
 
     def sweep(self) -> None:
         """Let hosts let go of states that the record does not name; no writer may be at work."""
@@ -141,14 +142,16 @@ class StatesAtHosts:
                 self._let_go_on(key)
 
     def reached(self, mst_keys: Collection[int]) -> None:
-        """Note that the states of models could be had."""
+        """Let models go on whose states could be had."""
         for key in mst_keys:
-            self._waits.pop(key, None)
+            if self._waits.pop(key, None) is not None:
+                self._let_go_on(key)
 
     def forget(self, mst_key: int) -> None:
         """Make no state of a model again that has failed."""
         self._waits.pop(mst_key, None)
         self._lost.discard(mst_key)
+        self._queued.discard(mst_key)
         for queue in self._again.values():
             queue[:] = [again for again in queue if again.mst_key != mst_key]
 
@@ -180,11 +183,18 @@ class StatesAtHosts:
     def made(self, again: Again) -> None:
         """Continue after a visit that was made again."""
         self._waits.pop(again.mst_key, None)
-        self._continue(again.mst_key)
+        self.not_made(again)
 
     def not_made(self, again: Again) -> None:
         """Continue after a visit that was not made again, or of which there was no answer."""
-        self._continue(again.mst_key)
+        self._queued.discard(again.mst_key)
+        if again.mst_key in self._lost:  # it has not failed meanwhile
+            self._continue(again.mst_key)
+
+    def base_gone(self, again: Again, answer: StateGone) -> None:
+        """Continue after a visit that was not made again because its host has lost the state that it begins with."""
+        self._queued.discard(again.mst_key)
+        self.gone(answer, again.from_version)
 
     def _is_due(self, mst_key: int, now: float) -> bool:
         return mst_key not in self._waits or now >= self._waits[mst_key].retry_at
@@ -197,7 +207,9 @@ class StatesAtHosts:
             self._lost.discard(mst_key)
             self._let_go_on(mst_key)
             return
-        self._queue_next(model, copies)
+        if mst_key not in self._queued:  # several evaluations may have missed the state
+            self._queued.add(mst_key)
+            self._queue_next(model, copies)
 
     def _queue_next(self, model: ModelRow, copies: dict[int, StateCopyRow]) -> None:
         version, place = 0, (model.first_epoch - 1, self._run.n_segments)  # what it began with
@@ -219,15 +231,16 @@ class StatesAtHosts:
         model = self._model(mst_key)
         if model.state_server is None:
             return True
+        if mst_key in self._lost:
+            return False  # it is being made again
         fetched = self._segments.fetch(model)
         if isinstance(fetched, StateAway):
             self.away([mst_key], fetched)
             return False
         if isinstance(fetched, StateGone):
-            if mst_key not in self._lost:
-                self.gone(fetched, model.state_version)
+            self.gone(fetched, model.state_version)
             return False
-        self._waits.pop(mst_key, None)
+        self.reached([mst_key])
         key = _FETCHED, mst_key  # a visit in flight may write the model's next state meanwhile
         slot, is_home = self._slots.begin_write(key), False
         try:

@@ -185,6 +185,8 @@ class MemoryRecord:
         if is_best:
             assert model.best_state is not None, "it has one"
             self.rows[mst_key] = replace(model, best_state=replace(model.best_state, slot=slot))
+        elif model.home_state is not None:
+            self.rows[mst_key] = replace(model, home_state=replace(model.home_state, slot=slot))
         else:
             self.rows[mst_key] = replace(model, state_slot=slot)
 
@@ -356,7 +358,7 @@ class MemoryRecord:
     def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> None:
         self.on_write()
         copy = self.copies.get((mst_key, version))
-        if copy is not None and copy.server == server:
+        if copy is not None and copy.server == server and not copy.released:
             del self.copies[mst_key, version]
             self.lost.add((mst_key, version))
 

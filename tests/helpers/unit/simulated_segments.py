@@ -460,6 +460,10 @@ class SimulatedSegments:
             return self._record.rows[order.write.mst_key].state_version != order.write.version - 1
         if order.again_from is not None:
             (write,) = _writes_of(order)
+            model = self._record.rows[write.mst_key]
+            home = -1 if model.home_state is None else model.home_state.version
+            if model.state_server is None or home >= write.version:  # it has been fetched meanwhile
+                return True
             visit = self._record.visit(1, write.mst_key, order.epoch, order.shard.segment_id)
             return visit is None or visit.digest_out != self._record.digest_after(order, write.mst_key)
         place = order.epoch, order.shard.segment_id, order.position

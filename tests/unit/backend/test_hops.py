@@ -82,6 +82,37 @@ def test_nobody_without_the_ticket_gets_anything_and_the_right_one_still_does(mo
     assert found == STATES and not failures
 
 
+def test_a_peer_that_shows_the_ticket_byte_by_byte_is_closed(monkeypatch):
+    monkeypatch.setattr(hops, "_HELLO_S", 0.5)
+    ticket = secrets.token_bytes(32)
+    offer = Offer(ticket, "127.0.0.1")
+
+    def receive():
+        with socket.create_connection((offer.place.address, offer.place.port)) as slow:
+            slow.recv(1 << 16)
+            began = time.monotonic()
+            with pytest.raises(ConnectionError):
+                while time.monotonic() - began < 10:
+                    slow.sendall(b"x")
+                    time.sleep(0.2)
+        return pull(offer.place, ticket, EXPECTED, no_interrupt)
+
+    found, failures = hop(offer, receive)
+    assert found == STATES and not failures
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_peer_that_is_gone_at_once_stops_nobody(has_tls, certificate):
+    ticket = secrets.token_bytes(32)
+    offer = Offer(ticket, "127.0.0.1", certificate=certificate if has_tls else None)
+    for sent in (b"", b"hello"):  # before it is accepted
+        with socket.create_connection((offer.place.address, offer.place.port)) as gone:
+            gone.sendall(sent)
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    found, failures = hop(offer, lambda: pull(offer.place, ticket, EXPECTED, no_interrupt))
+    assert found == STATES and not failures
+
+
 def test_a_ticket_is_worth_one_pull():
     ticket = secrets.token_bytes(32)
     offer = Offer(ticket, "127.0.0.1")

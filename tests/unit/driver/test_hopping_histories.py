@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.helpers.unit.histories import HoppingHistory, live_and_check
+from tests.helpers.unit.history_bugs import HOP_BUGS, seed_that_finds
 
 N_FAST = 150
 THOUSANDS = range(0, 10_000, 1000)
@@ -40,3 +41,10 @@ def test_histories_have_what_can_happen_to_states_at_hosts(lives):
         segments = history.record.the_run.plan.training.segments
         found["segments on the coordinator"] += any(shard.place is None for shard in segments)
     assert len(found) == 6 and min(found.values()) > 2, found
+
+
+@pytest.mark.mutation
+@pytest.mark.parametrize("bug", HOP_BUGS, ids=lambda bug: bug.name)
+def test_histories_find_a_bug(bug, tmp_path):
+    """A copy of the library has the bug; one of the first histories then does not keep a promise."""
+    assert seed_that_finds(bug, tmp_path, range(10 * N_FAST), "HoppingHistory") < N_FAST
