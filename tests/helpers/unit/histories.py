@@ -687,6 +687,7 @@ def assert_promises(history: History) -> None:
         _check_visits(record, model)
         _check_metrics(record, model)
     _check_states(record)
+    assert not record.copies, "at the end, hosts need hold no state"
     if record.the_run.is_search:
         _check_search(record)
 

@@ -321,12 +321,6 @@ HOP_BUGS = (
         "        if isinstance(answer, StateAway):",
     ),
     Bug(
-        "a visit that was committed is repeated if its host is away when it is done a second time",
-        f"{_RUNNING}/loop.py",
-        "            if not self._was_kept(flight):  # another session",
-        "            if True:  # another session",
-    ),
-    Bug(
         "a model that waits for a host is never tried again",
         f"{_RUNNING}/states_at_hosts.py",
         "            if now >= wait.retry_at and key not in self._lost:\n                self._let_go_on(key)\n",
@@ -363,21 +357,9 @@ HOP_BUGS = (
         "            visit = again.visit\n",
     ),
     Bug(
-        "a segment that has made a visit again gets no more tasks",
-        f"{_RUNNING}/hopper.py",
-        "            if not isinstance(event, SegmentLost):\n                self._plan.segment_up(event.segment)\n",
-        "",
-    ),
-    Bug(
         "a visit is made again at a segment whose session was lost",
         f"{_RUNNING}/hopper.py",
         "            self._up.discard(event.segment)\n",
-        "            pass\n",
-    ),
-    Bug(
-        "a visit is made again at a segment whose sessions a pause has ended",
-        f"{_RUNNING}/hopper.py",
-        "            self._up.clear()\n",
         "            pass\n",
     ),
     Bug(
@@ -415,13 +397,6 @@ HOP_BUGS = (
         "tests/helpers/unit/memory_record.py",
         "if len(newer) >= n_copies and (len(set(newer)) >= n_copies or old.server in newer):",
         "if newer:",
-    ),
-    Bug(
-        "a fetched state replaces a newer one that was committed meanwhile",
-        "tests/helpers/unit/memory_record.py",
-        "        if (now.state_version, now.state_server) != (model.state_version, model.state_server):\n"
-        "            return False\n        assert slot in self.slots",
-        "        assert slot in self.slots",
     ),
     Bug(
         "a visit that was made again is recorded although its result is another one",

@@ -19,7 +19,6 @@ def lives():
 
 def test_whatever_happens_a_run_keeps_its_promises_and_is_replayed(lives):
     assert all(history.record.the_run.state.is_trained for history in lives)
-    assert not any(history.record.copies for history in lives), "at the end, hosts need hold no state"
 
 
 @pytest.mark.slow
