@@ -87,7 +87,7 @@ def test_the_bits_are_those_of_one_server(bench, schedule):
     ],
 )
 def test_hosts_hold_the_copies_that_are_asked_for_and_checkpoints_come_home(watched, given, held):
-    table = "with_" + ("_".join(given) or "defaults")
+    table = "_".join(["held", *map(str, held)])
     run_id = train(watched, table, **given)
     assert seen(watched, run_id) == [(n, n == 0) for n in held]
     plan = watched.db.value("SELECT plan -> 'direct_hops' FROM madlib_mop.run WHERE run_id = %s", [run_id])

@@ -141,9 +141,10 @@ class StatesAtHosts:
                 self._let_go_on(key)
 
     def reached(self, mst_keys: Collection[int]) -> None:
-        """Note that the states of models could be had."""
+        """Let models go on whose states could be had: their host may be away since, or a command asked for them."""
         for key in mst_keys:
-            self._waits.pop(key, None)
+            if self._waits.pop(key, None) is not None:
+                self._let_go_on(key)
 
     def forget(self, mst_key: int) -> None:
         """Make no state of a model again that has failed."""
@@ -227,7 +228,7 @@ class StatesAtHosts:
             if mst_key not in self._lost:
                 self.gone(fetched, model.state_version)
             return False
-        self._waits.pop(mst_key, None)
+        self.reached([mst_key])
         key = _FETCHED, mst_key  # a visit in flight may write the model's next state meanwhile
         slot, is_home = self._slots.begin_write(key), False
         try:

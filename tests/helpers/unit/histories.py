@@ -451,10 +451,12 @@ class History(Life):
             self.issue()
 
     def _check_begun(self, left: Sequence[ChangeRow]) -> None:
-        """A driver obeys pending commands before its first task, but for those that wait for an evaluation."""
+        """A driver obeys pending commands before its first task, but those that wait for an evaluation or a host."""
         # also those that were withdrawn since
         began_with = {self.record.changes[change_id].command for change_id in self.pending}
         may_wait = self.kind in ("fused", "early stopping") and began_with & {"extend", "resume_model"}
+        if self.record.the_run.plan.direct_hops is not None:
+            may_wait = may_wait or "clone_model" in began_with  # for a host that holds the state
         assert not left or may_wait, "pending commands come first"
 
     def _issue_at_moment(self) -> None:
@@ -545,7 +547,7 @@ class ReplayRecord(MemoryRecord):
         if run.is_search:
             models = [m for m in models if m.command_id is not None]
         groups = _fused_again(run.plan.fused_training, parent.visits(1))
-        plan = replace(run.plan, policy=None, time_limit_s=None, fused_training=groups, direct_hops=None)
+        plan = replace(run.plan, policy=None, time_limit_s=None, fused_training=groups)
         row = a_run(
             plan, kind="replay", parent_run_id=PARENT, schedule="recorded", num_iterations=run.num_iterations,
             metrics_compute_frequency=run.metrics_compute_frequency,

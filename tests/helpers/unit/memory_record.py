@@ -185,6 +185,8 @@ class MemoryRecord:
         if is_best:
             assert model.best_state is not None, "it has one"
             self.rows[mst_key] = replace(model, best_state=replace(model.best_state, slot=slot))
+        elif model.home_state is not None:
+            self.rows[mst_key] = replace(model, home_state=replace(model.home_state, slot=slot))
         else:
             self.rows[mst_key] = replace(model, state_slot=slot)
 
