@@ -22,12 +22,13 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.states import ModelState
 
 SLOTS_PER_RUN = 1000
-# Of a model whose newest state is at a host: the state that is in a slot.
+# While a host has the newest state of a model, the newest one here is its home state.
 _MOVE_NEWEST = (
     "UPDATE madlib_mop.model SET state_slot = CASE WHEN home_state IS NULL THEN %(target)s ELSE state_slot END,"
     " home_state = pg_catalog.jsonb_set(home_state, ARRAY['slot'], pg_catalog.to_jsonb(%(target)s))"
     " WHERE run_id = %(run)s AND mst_key = %(key)s"
 )
+_VERSION_OF_NEWEST = "coalesce((home_state ->> 'version')::pg_catalog.int8, state_version)"
 _MOVE_BEST = (
     "UPDATE madlib_mop.model"
     " SET best_state = pg_catalog.jsonb_set(best_state, ARRAY['slot'], pg_catalog.to_jsonb(%(target)s))"
@@ -371,8 +372,7 @@ class StateSlots:
     def _move(self, key: StateKey, target: int) -> None:
         """Move a state to the slot that `begin_write` has returned for it."""
         if isinstance(key, int):
-            version = "coalesce((home_state ->> 'version')::pg_catalog.int8, state_version)"
-            query, mst_key = _MOVE_NEWEST, key
+            query, version, mst_key = _MOVE_NEWEST, _VERSION_OF_NEWEST, key
         else:
             query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
         # In the order of a visit, which writes its state before it changes the row of its model: without the global

@@ -102,11 +102,13 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation, may_stay: bool, hops: bool = False, **others: Any) -> Plan:
+    def plan(
+        self, settings: Settings, output: Relation, may_stay: bool, hops: HopPlan | None = None, **others: Any
+    ) -> Plan:
         """Return a run's plan: data for the workers, output tables, and other fields.
 
         ``may_stay`` is whether its models gain by staying with one trainer, if each trainer has room for all rows;
-        ``hops``, whether its models hop.
+        ``hops``, how its models hop from host to host if they do; None if they may not.
         """
         plan = Plan(
             training=self.source.as_plan(),
@@ -125,8 +127,7 @@ class Data:
         have_room = sum(shard.n_bytes for shard in shards) <= min(_FEW_BYTES, settings.shard_cache_bytes)
         any_trainer = may_stay and have_room and plan.all_here and not self.gpus
         has_hosts = any(shard.server is not None for shard in plan.training.segments)
-        direct_hops = HopPlan() if hops and settings.direct_hops and has_hosts else None
-        return replace(plan, any_trainer=any_trainer, direct_hops=direct_hops)
+        return replace(plan, any_trainer=any_trainer, direct_hops=hops if settings.direct_hops and has_hosts else None)
 
     def summary(self, **others: Any) -> OutputSummary:
         """Return the summary of a run's output: the columns that describe the tables, and others."""

@@ -142,7 +142,7 @@ class StatesAtHosts:
                 self._let_go_on(key)
 
     def reached(self, mst_keys: Collection[int]) -> None:
-        """Let models go on whose states could be had."""
+        """Let models go on whose states could be had: their host may be away since, or a command asked for them."""
         for key in mst_keys:
             if self._waits.pop(key, None) is not None:
                 self._let_go_on(key)

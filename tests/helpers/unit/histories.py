@@ -451,10 +451,12 @@ class History(Life):
             self.issue()
 
     def _check_begun(self, left: Sequence[ChangeRow]) -> None:
-        """A driver obeys pending commands before its first task, but for those that wait for an evaluation."""
+        """A driver obeys pending commands before its first task, but those that wait for an evaluation or a host."""
         # also those that were withdrawn since
         began_with = {self.record.changes[change_id].command for change_id in self.pending}
         may_wait = self.kind in ("fused", "early stopping") and began_with & {"extend", "resume_model"}
+        if self.record.the_run.plan.direct_hops is not None:
+            may_wait = may_wait or "clone_model" in began_with  # for a host that holds the state
         assert not left or may_wait, "pending commands come first"
 
     def _issue_at_moment(self) -> None:
