@@ -19,16 +19,18 @@ import os
 import random
 import re
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mop_backend.frames import MOST_BLOBS, Check
+
+if TYPE_CHECKING:  # most sessions at hosts need no TLS of Python's
+    import ssl
 
 GREETING = b"mop hop1"
 _NONCE_BYTES = _PROOF_BYTES = 32
@@ -81,6 +83,8 @@ class Pulled(NamedTuple):
 
 def server_certificate(certificate: str | Path, key: str | Path) -> Certificate:
     """Return the certificate of a server from its files. Raises HopFailed if they cannot be used."""
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -95,6 +99,8 @@ def server_certificate(certificate: str | Path, key: str | Path) -> Certificate:
 
 def client_context() -> ssl.SSLContext:
     """Return the TLS of a receiver, which compares the certificate itself."""
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

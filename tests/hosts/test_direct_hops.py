@@ -12,7 +12,9 @@ DIRECT = ("SET madlib_mop.direct_hops = on",)
 @pytest.fixture(scope="module")
 def bench(hosts):
     hosts.expected = prepare(hosts)
-    return hosts
+    hosts.db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on')")
+    yield hosts
+    hosts.db.rows("DELETE FROM madlib_mop.setting WHERE name = 'direct_hops'")
 
 
 def train(bench, table, *settings, **options):

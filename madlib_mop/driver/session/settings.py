@@ -222,7 +222,7 @@ def read_settings(
         backend=backend or read_backend(record, session),
         shard_disk_bytes=_shard_disk_bytes(fixed, session),
         shard_directory=_shard_directory(fixed),
-        direct_hops=bool(_sources("direct_hops", fixed, session)) and _switch("direct_hops", fixed, session),
+        direct_hops=_direct_hops(fixed, session),
     )
 
 
@@ -337,6 +337,18 @@ def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
             )
         values.append(value in _ON)
     return all(values)
+
+
+def _direct_hops(fixed: dict[str, str], session: CallerSession) -> bool:
+    """Read whether states go from host to host: only if a superuser has allowed it, as hosts then listen for others."""
+    wanted = bool(_sources("direct_hops", fixed, session)) and _switch("direct_hops", fixed, session)
+    if wanted and "direct_hops" not in fixed:  # defence: consent-to-hops = if False:
+        raise InvalidParameter(
+            "setting madlib_mop.direct_hops is on, but no superuser has allowed hosts to send states to each other",
+            hint="A superuser: INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on'); or RESET"
+            " madlib_mop.direct_hops;",
+        )
+    return wanted
 
 
 def _fused_training(fixed: dict[str, str], session: CallerSession) -> int:

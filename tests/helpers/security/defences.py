@@ -37,6 +37,11 @@ _TYPES = "tests/security/test_types.py::"
 
 DEFENCES = (
     Defence(
+        "consent-to-hops",
+        "hosts listen for each other only if a superuser has allowed it",
+        ("tests/unit/driver/test_settings.py::test_states_go_from_host_to_host_only_if_a_superuser_has_allowed_it",),
+    ),
+    Defence(
         "one-pull-a-ticket",
         "states that are offered to another host are sent once",
         (_HOPS + "test_a_ticket_is_worth_one_pull",),
