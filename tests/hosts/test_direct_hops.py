@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.remote import N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, prepare
 from tests.helpers.searches import arguments, statement
-from tests.helpers.training import digests, fit, script, weights
+from tests.helpers.training import digests, fit, script
 
 DIRECT = ("SET madlib_mop.direct_hops = on",)
 
