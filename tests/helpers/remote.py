@@ -18,6 +18,7 @@ from tests.helpers.training import (
 CONFIGURATIONS = [ALIKE[0], MIXED[1], ALIKE[2]]
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = len(CONFIGURATIONS), 3, 2, 77
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop segment of run%'"
+DIRECT = ("SET madlib_mop.direct_hops = on",)
 RUN = {"metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}
 
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.helpers.remote import N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, prepare
+from tests.helpers.remote import DIRECT, N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, prepare
 from tests.helpers.training import digests, fit
-
-DIRECT = ("SET madlib_mop.direct_hops = on",)
 
 
 @pytest.fixture(scope="module")
