@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from mop_backend.channels import HostLost, Remote
+from mop_backend.channels import HostLost, HostRefused, Remote
 from mop_backend.frames import Blob, Frame, Header
+from mop_backend.messages import Detour
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked
 from mop_backend.seals import digest_of_all
@@ -22,6 +24,9 @@ from mop_backend.seals import digest_of_all
 _TICKET_BYTES = 32
 #: Relays to other hosts that stay open: with the schedule rotation, a model always comes from the same host.
 _MOST_RELAYS = 4
+#: For how long states go through this session after a direct connection has failed: doubled from time to time.
+_FIRST_DETOUR_S, _LONGEST_DETOUR_S = 30.0, 600.0
+_MOST_REASON = 200  # characters; a host sends it
 #: What a request says about the way on which a state comes: not part of the task.
 _OF_THE_WAY = ("n_blobs", "has_state")
 
@@ -72,7 +77,9 @@ class HostStates:
     def __init__(self, run_id: int, own: str | None, connect: Callable[[str], Remote]):
         self._run_id, self._own, self._connect = run_id, own, connect
         self._relays: dict[str, Remote] = {}
-        self._indirect: set[str] = set()  # hosts to which the segment's host cannot connect
+        # By host to which the segment's host could not connect: until when it does not try to, and the last pause.
+        self._detours: dict[str, tuple[float, float]] = {}
+        self._told: list[Detour] = []
         self._kept: set[str] = set()  # digests of states that the segment's session has from its last evaluation
 
     def close(self) -> None:
@@ -84,6 +91,11 @@ class HostStates:
     def forget_session(self) -> None:
         """Note that the segment's session has ended."""
         self._kept = set()
+
+    def new_detours(self) -> tuple[Detour, ...]:
+        """Return between which hosts states have begun to go through this session since the last call."""
+        told, self._told = self._told, []
+        return tuple(told)
 
     def ask(
         self,
@@ -122,10 +134,11 @@ class HostStates:
         task = None if versions is None else _task_of(request, versions)
         while True:
             servers = self._servers_of(models)
-            offers = self._offers([s for s in servers if s not in self._indirect], models, n_parts)
+            direct = [server for server in servers if self._goes_directly(server)]
+            offers = self._offers(direct, models, n_parts)
             if offers is None:
                 continue  # a host cannot offer anything: its states come through this session
-            come = self._fetch([s for s in servers if s in self._indirect], models, n_parts)
+            come = self._fetch([server for server in servers if server not in direct], models, n_parts)
             header, all_blobs = _with_blobs(request, blobs, come)
             if self._own is None:
                 return trainer.ask(header, all_blobs)
@@ -145,8 +158,10 @@ class HostStates:
             else:
                 self._served(offers)
             if "hop_failed" in answer:
-                self._indirect.add(list(offers)[answer["pull"]])
+                self._take_detour(list(offers)[answer["pull"]], answer["hop_failed"])
                 continue
+            for server in offers:
+                self._detours.pop(server, None)
             if "absent" in answer:
                 self._check_absent(answer["absent"], models, sources)
                 continue
@@ -162,14 +177,24 @@ class HostStates:
         found = dict.fromkeys(model["state_server"] for model in models if model is not None)
         return [server for server in found if server not in (None, self._own)]
 
+    def _goes_directly(self, server: str) -> bool:
+        """Return whether the segment's host is to get a state from another host directly."""
+        return self._own is not None and time.monotonic() >= self._detours.get(server, (0.0, 0.0))[0]
+
+    def _take_detour(self, server: str, reason: object) -> None:
+        """Let states from another host come through this session for some time."""
+        assert self._own is not None, "it has tried to connect"
+        if server not in self._detours:
+            self._told.append(Detour(server, self._own, str(reason)[:_MOST_REASON]))
+        last_s = self._detours.get(server, (0.0, _FIRST_DETOUR_S / 2))[1]
+        pause_s = min(2 * last_s, _LONGEST_DETOUR_S)
+        self._detours[server] = time.monotonic() + pause_s, pause_s
+
     def _offers(
         self, servers: Sequence[str], models: Sequence[Header | None], n_parts: Sequence[int | None]
     ) -> dict[str, Offered] | None:
         """Let hosts offer the states that the segment's host needs; return None if one cannot offer any."""
         offers: dict[str, Offered] = {}
-        if self._own is None:
-            self._indirect.update(servers)
-            return None if servers else {}
         for server in servers:
             members = [n for n, m in enumerate(models) if m is not None and m["state_server"] == server]
             members = [n for n in members if self._key(models[n], n_parts[n]) not in self._kept]
@@ -184,7 +209,7 @@ class HostStates:
                 raise Gone(server, [_key_of(models[members[n]]) for n in answer["absent"]])
             if "hop_failed" in answer:
                 self._drop(offers)
-                self._indirect.add(server)
+                self._take_detour(server, answer["hop_failed"])
                 return None
             offers[server] = Offered(ticket, answer["place"], members)
         return offers
@@ -251,14 +276,17 @@ class HostStates:
 
     def _ask_other(self, server: str, request: Header) -> Frame:
         """Ask another host. Raises Away if it cannot be reached."""
+        is_open = server in self._relays and self._relays[server].alive
         try:
-            if server not in self._relays or not self._relays[server].alive:
+            if not is_open:
                 while len(self._relays) >= _MOST_RELAYS:
                     self._drop([next(iter(self._relays))])
                 self._relays[server] = self._connect(server)
             return checked(self._relays[server].ask(request))
         except HostLost as loss:
             self._drop([server])
+            if is_open:  # the host may have restarted since
+                return self._ask_other(server, request)
             raise Away(server, str(loss)) from None
         except BaseException:
             self._drop([server])
@@ -279,7 +307,7 @@ class HostStates:
         for server in servers:
             try:
                 self._relays[server].receive()
-            except (HostLost, ChildDied):  # the state has arrived
+            except (HostLost, HostRefused, ChildDied):  # the state has arrived
                 self._drop([server])
 
     def _drop(self, servers: Iterable[str]) -> None:

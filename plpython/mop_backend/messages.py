@@ -170,10 +170,23 @@ class AverageStates:
 
 
 @dataclasses.dataclass
+class Detour:
+    """A host could not get states from another one directly: for some time, they go through the coordinator.
+
+    ``sender`` and ``receiver`` are names of foreign servers.
+    """
+
+    sender: str
+    receiver: str
+    reason: str
+
+
+@dataclasses.dataclass
 class Done:
-    """An order was completed. ``versions`` are those of the trainer's libraries, by name."""
+    """An order was completed. ``versions`` are those of the trainer's libraries, by name; ``detours`` have begun."""
 
     versions: Header
+    detours: tuple[Detour, ...] = dataclasses.field(default=(), kw_only=True)
 
 
 @dataclasses.dataclass

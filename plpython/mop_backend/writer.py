@@ -271,7 +271,8 @@ class Writer:
             state_bytes = self._record.keep(order, write, model, figures, own, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
-        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s)
+        detours = self._host_states.new_detours()
+        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
     def _trained(
         self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], held: Train | None
@@ -324,7 +325,7 @@ class Writer:
             ended_at = time.time()
             evaluated.append(EvaluatedShard(shard, started_at, ended_at, found))
             started_at = ended_at
-        return Evaluated(self._versions, tuple(evaluated))
+        return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
 
     def _evaluated(
         self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Sequence[Blob]

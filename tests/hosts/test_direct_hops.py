@@ -2,19 +2,16 @@
 
 import pytest
 
-from tests.helpers.remote import N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, prepare
+from tests.helpers.remote import DIRECT, N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, hops_allowed, prepare
 from tests.helpers.searches import arguments, statement
 from tests.helpers.training import digests, fit, script
-
-DIRECT = ("SET madlib_mop.direct_hops = on",)
 
 
 @pytest.fixture(scope="module")
 def bench(hosts):
     hosts.expected = prepare(hosts)
-    hosts.db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on')")
-    yield hosts
-    hosts.db.rows("DELETE FROM madlib_mop.setting WHERE name = 'direct_hops'")
+    with hops_allowed(hosts.db):
+        yield hosts
 
 
 def train(bench, table, *settings, **options):

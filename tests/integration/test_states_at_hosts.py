@@ -174,7 +174,7 @@ def test_a_host_is_told_what_it_may_let_go_until_it_has_done_it(db):
         ("ab", 2, "b", ("beta", False, 2, 0), [(1, "alpha"), (2, "beta")]),
         ("ab", 2, "c", ("gamma", False, 2, 0), [(1, "alpha"), (2, "gamma")]),  # its segment has moved
         ("aba", 2, "c", ("alpha", False, 3, 0), [(2, "gamma"), (3, "alpha")]),
-        ("abc", 1, "a", ("gamma", False, 3, 0), [(1, "alpha"), (2, "beta"), (3, "gamma")]),  # it was released
+        ("abc", 1, "a", ("gamma", False, 3, 0), [(2, "beta"), (3, "gamma")]),  # it was released, and is again
     ],
 )
 def test_a_lost_state_that_is_made_again_changes_places_only(db, way, version, host, place, held):

@@ -18,12 +18,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
 from mop_backend.messages import (
     Answer,
+    Detour,
     Done,
     Failed,
     HostGone,
@@ -288,6 +289,17 @@ class _Shared:
     tell: Callable[[str], None]
     renew_login: Callable[[], None]
     host_wait_s: float
+    told_detours: set[tuple[str, str]] = field(default_factory=set)
+
+    def tell_detours(self, detours: Sequence[Detour]) -> None:
+        """Say once between which hosts states go through this server."""
+        for detour in detours:
+            if (pair := (detour.sender, detour.receiver)) not in self.told_detours:
+                self.told_detours.add(pair)
+                self.tell(
+                    f"states go from host {detour.sender} to host {detour.receiver} through this server:"
+                    f" {detour.reason}"
+                )
 
 
 @dataclass
@@ -459,6 +471,7 @@ class _Worker:
                 raise _HostLost(answer.server, answer.message)
             if isinstance(answer, Done):
                 self._shared.consistency.check_versions(answer.versions)
+                self._shared.tell_detours(answer.detours)
             event = TaskAnswered(self._segment, answer)
             self._n_lost_at_work = 0
         except StatementFailed as failure:
