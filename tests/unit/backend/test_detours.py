@@ -1,4 +1,4 @@
-"""The ways on which a state comes to a segment's host: directly, or through the writer where the hosts cannot connect."""
+"""A state comes to a segment's host directly, or through the writer where the hosts cannot connect."""
 
 import json
 import subprocess
