@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import plpy
 
 from mop_backend.frames import Blob, Json
+from mop_backend.seals import digest_of_all
 
 _Found = TypeVar("_Found")
 _AS_OWNER = "select madlib_mop_calls.segment_as_owner()"
@@ -42,6 +43,14 @@ alter table madlib_mop.held_part_{0} alter column data set storage external;
 alter table madlib_mop.held_part_{0} enable row level security;
 alter extension madlib_mop add table madlib_mop.held_part_{0}
 """
+# What default privileges have granted: to write a trigger, for example, which the owner would then execute.
+_GRANTEES = """
+select distinct case when a.grantee = 0 then 'public' else pg_catalog.quote_ident(r.rolname) end as name
+from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
+     left join pg_catalog.pg_roles r on r.oid = a.grantee
+where c.oid = 'madlib_mop.held_part_{0}'::pg_catalog.regclass and a.grantee <> c.relowner
+"""
+_LET_DAMAGED_GO = "update madlib_mop.held_state set coordinator = null where coordinator = $1 and number = $2"
 _LET_GO = f"update madlib_mop.held_state set coordinator = null where {_NAMED}"
 _LET_OTHERS_GO = """
 update madlib_mop.held_state h set coordinator = null
@@ -127,6 +136,17 @@ class HeldStates:
         names = [StateName(run_id, row["mst_key"], row["version"], row["digest"]) for row in rows]
         return [HeldState(row["number"], n, row["lengths"], row["answer"]) for row, n in zip(rows, names, strict=True)]
 
+    def is_whole(self, state: HeldState) -> bool:
+        """Return whether a state has the bytes that it had; one that is damaged is let go."""
+        try:
+            with plpy.subtransaction():
+                digest = digest_of_all(self.read(state, part) for part in range(len(state.lengths)))
+        except (plpy.SPIError, IndexError):  # a page that cannot be read, a part that is not there
+            digest = None
+        if digest != state.name.digest:
+            self._run(_LET_DAMAGED_GO, ["text", "int8"], state.number)
+        return digest == state.name.digest
+
     def read(self, state: HeldState, part: int) -> bytes:
         """Return a part of a state that `find` has found."""
         query = f"select data from madlib_mop.held_part_{int(state.number)} where part = $1"
@@ -142,6 +162,9 @@ class HeldStates:
             number = int(plpy.execute(_ADD)[0]["number"])
             for statement in _CREATE.format(number).split(";"):
                 plpy.execute(statement)
+            # defence: grants-on-held-states = for row in ():
+            for row in plpy.execute(_GRANTEES.format(number)):
+                plpy.execute(f"revoke all on madlib_mop.held_part_{number} from {row['name']}")
             taken = self._run(_TAKE, _TAKE_TYPES, *values)
         insert = f"insert into madlib_mop.held_part_{int(taken[0]['number'])} (part, data) values ($1, $2)"
         plan = plpy.prepare(insert, ["int4", "bytea"])

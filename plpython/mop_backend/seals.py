@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from mop_backend.frames import Blob
 
@@ -38,7 +38,7 @@ def digest_of(blob: Blob) -> str:
     return hashlib.sha256(blob).hexdigest()
 
 
-def digest_of_all(blobs: Sequence[Blob]) -> str:
+def digest_of_all(blobs: Iterable[Blob]) -> str:
     """Return the SHA-256 of blobs, one after the other, in hexadecimal: that of the state whose parts they are."""
     digest = hashlib.sha256()
     for blob in blobs:

@@ -343,6 +343,8 @@ class _Session:
         names = {state.name for state in held}
         if not {name for name, *_ in _new_states(hop, answer)} <= names:
             return None
+        if not all([as_owner(partial(self._states.is_whole, state)) for state in held]):  # all, to let each go
+            return None
         return {**answer, "held": True, "adopted": True, "pull_s": 0.0}
 
     def _hold(self, hop: Header, answer: Header, blobs: list[Blob]) -> bool:

@@ -142,6 +142,35 @@ def test_a_request_that_was_done_is_not_done_again(connect):
     assert "adopted" not in train(connect("alpha"), epoch=2)
 
 
+@pytest.mark.parametrize("damage", ["UPDATE {} SET data = '\\x00' WHERE part = 0", "DELETE FROM {} WHERE part = 0"])
+def test_a_damaged_state_is_made_again_and_not_adopted(hosts, connect, damage):
+    alpha, at = connect("alpha"), hosts.at["alpha"]
+    state = named(train(alpha))
+    number = "SELECT number FROM madlib_mop.held_state WHERE coordinator IS NOT NULL"
+    at.rows(damage.format(f"madlib_mop.held_part_{at.value(number)}"))
+    again = train(alpha)
+    assert "adopted" not in again and named(again) == state
+    assert hashlib.sha256(b"".join(parts_of(alpha, state))).hexdigest() == state[3]
+
+
+def test_default_privileges_give_nobody_rights_to_the_tables_of_states(hosts, connect):
+    alpha, at = connect("alpha"), hosts.at["alpha"]
+    at.rows("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")
+    at.rows(f"ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {ANALYST}")
+    try:
+        count, epoch = "SELECT count(*) FROM madlib_mop.held_state", 1
+        before = at.value(count)
+        while at.value(count) == before:  # it uses empty ones first
+            train(alpha, epoch=epoch, version=epoch)
+            epoch += 1
+    finally:
+        at.rows(f"ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC, {ANALYST}")
+    newest = at.value("SELECT max(number) FROM madlib_mop.held_state")
+    table = f"'madlib_mop.held_part_{newest}'::regclass"
+    others = f"SELECT count(*) FROM pg_class, aclexplode(relacl) a WHERE pg_class.oid = {table} AND grantee <> relowner"
+    assert at.value(others) == 0
+
+
 def test_a_state_that_is_let_go_takes_no_disk_and_its_table_is_used_again(hosts, connect):
     alpha, at = connect("alpha"), hosts.at["alpha"]
     alpha.do({"op": "keep_only", "run_id": RUN, "states": [], "runs": [RUN]}, [])

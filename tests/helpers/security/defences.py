@@ -72,6 +72,11 @@ DEFENCES = (
         (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
     ),
     Defence(
+        "grants-on-held-states",
+        "default privileges give nobody rights to the tables of states at hosts",
+        ("tests/hosts/test_held_states.py::test_default_privileges_give_nobody_rights_to_the_tables_of_states",),
+    ),
+    Defence(
         "steps-of-segments",
         "users of a host read and write no states that it holds for a coordinator",
         ("tests/hosts/test_held_states.py::test_users_of_the_host_reach_no_state",),
