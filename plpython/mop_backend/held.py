@@ -162,8 +162,7 @@ class HeldStates:
             number = int(plpy.execute(_ADD)[0]["number"])
             for statement in _CREATE.format(number).split(";"):
                 plpy.execute(statement)
-            # defence: grants-on-held-states = for row in ():
-            for row in plpy.execute(_GRANTEES.format(number)):
+            for row in plpy.execute(_GRANTEES.format(number)):  # defence: grants-on-held-states
                 plpy.execute(f"revoke all on madlib_mop.held_part_{number} from {row['name']}")
             taken = self._run(_TAKE, _TAKE_TYPES, *values)
         insert = f"insert into madlib_mop.held_part_{int(taken[0]['number'])} (part, data) values ($1, $2)"

@@ -342,7 +342,7 @@ def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
 def _direct_hops(fixed: dict[str, str], session: CallerSession) -> bool:
     """Read whether states go from host to host: only if a superuser has allowed it, as hosts then listen for others."""
     wanted = bool(_sources("direct_hops", fixed, session)) and _switch("direct_hops", fixed, session)
-    if wanted and "direct_hops" not in fixed:  # defence: consent-to-hops = if False:
+    if wanted and "direct_hops" not in fixed:  # defence: consent-to-hops
         raise InvalidParameter(
             "setting madlib_mop.direct_hops is on, but no superuser has allowed hosts to send states to each other",
             hint="A superuser: INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on'); or RESET"
