@@ -505,10 +505,8 @@ class Hopper(RunLoop[Task]):
             if decision.ends_run:
                 raise from_dict(decision.error)
             if not decision.again and self._models[again.mst_key].state is not ModelState.FAILED:
-                was_alive = self._models[again.mst_key].is_alive
                 self._plan.drop(flight.task.unit)
-                self._models.failed(again.mst_key, decision.reason(flight.task))
-                self._failed(again.mst_key, decision.reason(flight.task), was_alive)
+                self._write_failure(again.mst_key, flight.task, decision)
 
     def _sample_of(self, visit: Visit) -> int | None:
         """Return the segment of the sample on which the model is evaluated after the visit, if that is due."""
@@ -668,6 +666,10 @@ class Hopper(RunLoop[Task]):
             self._plan.finished(task, 0.0)  # an evaluation of one of several models: the others continue
         else:
             self._plan.failed(task)
+        self._write_failure(mst_key, task, decision)
+
+    def _write_failure(self, mst_key: int, task: Task, decision: RetryDecision) -> None:
+        """Record that a model has failed by a task, and continue without it."""
         model = self._models[mst_key]
         if model.state is ModelState.FAILED:  # another of its evaluations has already failed
             return

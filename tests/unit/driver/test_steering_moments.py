@@ -209,6 +209,7 @@ def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
     hopper._deciders = [SimpleNamespace(failed=lambda key: [key])]
     hopper._changes = SimpleNamespace(make_all=found.extend)
     hopper._failed = partial(Hopper._failed, hopper)
+    hopper._write_failure = partial(Hopper._write_failure, hopper)
     Hopper._fail_model(hopper, 1, Visit((1,), 0, 1, 1), RetryDecision(False, False, {"message": "second"}))
     assert (found, models[1].state) == (told, ModelState.FAILED) and models[1].state_detail.startswith(reason)
 
