@@ -297,7 +297,7 @@ class Writer:
         return of_answer(TrainedMembers, answer), parts, {"pull_s": pull_s}
 
     def _let_go(self, server: str) -> None:
-        """Tell the segment's host which states it is to let go."""
+        """Send the segment's host the names of the states that it is to let go."""
         released = self._record.released_copies(server)
         if released:
             self._host_states.let_go(self._trainer, released)

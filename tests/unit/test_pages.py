@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.helpers.pages import PYTHON_ELSEWHERE, ROOT, anchors, every_page, examples, links, prose, text_of
 from tests.helpers.unit.findings import assert_none, places_of
 
-MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 290}
+MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 280}
 
 
 def target_of(page: str, link: str) -> tuple[str, str]:

@@ -371,7 +371,7 @@ def plan_policy(call: Call, settings: Settings) -> PolicyPlan | None:
 
 
 def _tell_of_hops(session: CallerSession, arguments: Mapping[str, Any], plan: Plan) -> None:
-    """Tell the caller if the arguments about direct hops have no effect, or not the whole one."""
+    """Write a NOTICE if the arguments about direct hops have no effect, or not the whole one."""
     given = [a.name for a in (COPIES, CHECKPOINT_EVERY) if arguments[a.name] != a.default]
     if plan.direct_hops is None:
         if given:

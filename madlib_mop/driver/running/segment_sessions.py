@@ -192,7 +192,7 @@ class SegmentSessions:
         return fetch_state(self._record, self._run_id, model)
 
     def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
-        """Tell each host which states it is to hold; see `segments.Segments`."""
+        """Send each host the states that it is to hold; see `segments.Segments`."""
         from madlib_mop.driver.running.host_sessions import sweep_host
 
         for server, of_server in copies.items():
@@ -292,7 +292,7 @@ class _Shared:
     told_detours: set[tuple[str, str]] = field(default_factory=set)
 
     def tell_detours(self, detours: Sequence[Detour]) -> None:
-        """Say once between which hosts states go through this server."""
+        """Write one NOTICE for each pair of hosts whose states go through this server."""
         for detour in detours:
             if (pair := (detour.sender, detour.receiver)) not in self.told_detours:
                 self.told_detours.add(pair)
