@@ -27,7 +27,7 @@ VALUES
     ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_sessions}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _not_at_segment, _raise, _read_version,
-        _subtransaction}'),
+        _no_work, _subtransaction}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_explain, _fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
         _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registered_model, _registry_name, _row_queries, _version_of,
         predict, predict_class, predict_json, predict_named, predict_number}'),
