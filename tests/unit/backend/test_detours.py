@@ -15,6 +15,7 @@ plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", 
 sys.modules["plpy"] = plpy
 from mop_backend import host_states
 from mop_backend.channels import HostLost, HostRefused
+from mop_backend.messages import Hopped, to_json
 from mop_backend.seals import digest_of_all
 
 clock, log = [0.0], []
@@ -24,13 +25,14 @@ MODEL = {{"mst_key": 1, "state_server": "alpha", "state_version": 2, "digest": d
 REQUEST = {{"op": "train", "members": [{{"n_blobs": 0, "has_state": False}}]}}
 
 class Relay:  # to alpha
+    demands_tls = False
     alive, lost_at, after_serve = True, None, {{}}
     def ask(self, request):
         log.append(request["op"])
         if self.lost_at == request["op"]:
             raise HostLost("it is gone")
         if request["op"] == "offer":
-            return {{"place": ["192.0.2.1", 5500, None]}}, []
+            return {{"place": ["192.0.2.1", 5500, None], "absent": [], "failed": None}}, []
         part = request["part"]
         return {{"n_parts": 2}}, [STATE[part]]
     def send(self, request):
@@ -43,23 +45,23 @@ class Relay:  # to alpha
         log.append("stopped")
 
 class Trainer:  # at beta
-    connects = True
+    demands_tls, connects = False, True
     def ask(self, header, blobs=()):
         pulls = header.get("hop", {{}}).get("pulls", [])
         log.append("pull" if pulls else "parts %d" % len(blobs))
         if pulls and not self.connects:
-            return {{"hop_failed": "no way" * 100, "pull": 0}}, []
-        return {{"members": [], "held": True, "pull_s": 0.0}}, []
+            return to_json(Hopped(failed="no way" * 100)), []
+        return to_json(Hopped({{"members": []}}, held=True)), []
 
 opened = []
-def connect(server):
+def connect(server, check_time):
     log.append("connect " + server)
     opened.append(Relay())
     return opened[-1]
 
 def ask():
     log.clear()
-    states.ask(trainer, REQUEST, [MODEL], [], [None], [(1, 3)])
+    states.ask(trainer, REQUEST, [MODEL], [], [None], host_states.NewStates([(1, 3)], "a run"))
     return list(log)
 
 states, trainer, result = host_states.HostStates(7, "beta", connect), Trainer(), []
