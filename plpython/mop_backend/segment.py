@@ -328,7 +328,7 @@ class _Session:
         return as_owner(read)
 
     def _made(self, hop: Header) -> Header | None:
-        """Return the trainer's answer to a request that was done before, if all states that it trained are held here."""
+        """Return the trainer's answer to a request that was done before, if all new states are held here."""
         held = as_owner(lambda: self._states.made_by(hop["run_id"], hop["task"]))
         if not held:
             return None

@@ -164,20 +164,23 @@ class StatesAtHosts:
         """
         for key in answer.mst_keys:
             lost = self._model(key).state_version if version is None else version
-            if self._record.copy_lost(self._run.run_id, key, lost, answer.server):  # no other task has missed it before
-                self._n_lost[key, lost] += 1
-            if self._n_lost[key, lost] > _MOST_LOST:
-                raise NotReady(
-                    f"host {answer.server} does not keep the states that it is given: it has lost version {lost} of"
-                    f" mst_key {key} {_MOST_LOST + 1} times",
-                    hint=f"Check its disk and its log, or replace it. SELECT madlib_mop.resume({self._run.run_id});"
-                    " then continues the run.",
-                )
+            if self._record.copy_lost(self._run.run_id, key, lost, answer.server):
+                self._count_loss(key, lost, answer.server)  # no other task has missed it before
             self._tell(f"host {answer.server} has lost a state of mst_key {key}: its last visits are made again")
             self._waits.pop(key, None)
             self._lost.add(key)
             self._hold(key)
             self._continue(key)
+
+    def _count_loss(self, mst_key: int, version: int, server: str) -> None:
+        self._n_lost[mst_key, version] += 1
+        if self._n_lost[mst_key, version] > _MOST_LOST:
+            raise NotReady(
+                f"host {server} does not keep the states that it is given: version {version} of mst_key {mst_key} was"
+                f" lost {_MOST_LOST + 1} times",
+                hint=f"Check its disk and its log, or replace it. SELECT madlib_mop.resume({self._run.run_id}); then"
+                " continues the run.",
+            )
 
     def next_again(self, idle: Collection[int]) -> list[tuple[int, Again]]:
         """Return the visits to make again that idle segments can begin, with these."""

@@ -404,6 +404,13 @@ def test_a_host_that_sends_something_else_does_not_hold_the_state(answers):
         fetch(session(*answers), NAME, WHOLE, None)
 
 
+def test_a_host_that_sends_more_than_the_state_does_not_hold_it():
+    """Also of leading parts, which have no digest in the record."""
+    for answers in ([(1, [b"abcd"])], [(2, [b"ab"]), (2, [b"cd"])]):
+        with pytest.raises(StateLost):
+            fetch(session(*answers), NAME, Pulled(None, 3), 2)
+
+
 def test_a_fetch_has_an_end(monkeypatch):
     monkeypatch.setattr(hops, "_SPARE_S", -1.0)
     with pytest.raises(HopFailed, match="takes too long"):
