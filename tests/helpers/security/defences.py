@@ -94,7 +94,7 @@ DEFENCES = (
     ),
     Defence(
         "tls-of-a-hop",
-        "states do not go from host to host without TLS where a connection of the coordinator to one of them demands it",
+        "states do not go from host to host without TLS where the coordinator's connection to one of them demands it",
         (_HOST_STATES + "test_no_state_goes_directly_without_tls_where_a_connection_demands_it",),
     ),
     Defence(
