@@ -26,7 +26,7 @@ from madlib_mop.errors import MopError
 
 _ACCESS = "SELECT madlib_mop_internal.host_access(%s, %s)"
 _FAILURES = (psycopg.Error, psycopg2.Error, MopError, NotLetIn, NotSealed, TooLarge, MemoryError, HopFailed)
-_MOMENT_S = 1.0
+_MOMENT_S = 0.5
 _LOGIN_S = 30.0
 #: How long a run waits, at its begin and at its end, for logins at hosts, and then until they have let go of states.
 _SWEEP_S = 3.0

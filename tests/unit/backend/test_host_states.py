@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -14,7 +14,7 @@ _PLPY = ModuleType("plpy")
 _PLPY.SPIError = _PLPY.Error = Exception
 with mock.patch.dict(sys.modules, {"plpy": _PLPY}):  # of the module's imports
     from mop_backend import host_states
-    from mop_backend.channels import HostLost, Remote
+    from mop_backend.channels import HostLost, HostRefused, Remote
 
 RUN = 7
 OWN, A, B = "own", "alpha", "beta"
@@ -70,8 +70,7 @@ class Relay:
     def __init__(self, network, server):
         self.network, self.server = network, server
         self.alive, self.offer, self.serves = True, None, False
-        self.lost_at = set()  # requests during which the connection is lost
-        self.offers = None  # what it answers to an offer, if that is malformed
+        self.lost_at, self.refused_at = set(), set()  # requests during which the connection is lost, or that fail
         self.demands_tls = server in network.demanding
 
     def ask(self, request, blobs=()):
@@ -113,6 +112,8 @@ class Relay:
         if self.server in self.network.down or op in self.lost_at:
             self.alive = False
             raise HostLost("the connection was refused")
+        if op in self.refused_at:
+            raise HostRefused({"sqlstate": "XX000", "message": "an error"})
 
 
 class Trainer:
@@ -143,7 +144,7 @@ class Trainer:
             server, port, _ = one["place"]
             relay = self.network.relays[port]
             if server in self.network.unreachable or not relay.serves:
-                return messages.to_json(Hopped(failed="no route to host", pull=number)), []
+                return messages.to_json(Hopped(failed="no route to host" * 50, pull=number)), []
             assert one["ticket"] == relay.offer["ticket"] and len(one["ticket"]) == 64
             held = self.network.held[server]
             states = [held[tuple(s["name"])][: s["n_parts"]] for s in relay.offer["states"]]
@@ -261,6 +262,24 @@ def test_what_cannot_go_directly_goes_through_this_session_in_the_same_visit(net
     assert network.asked("offer") == [A], "the other way is not tried each time"
 
 
+def test_where_hosts_do_not_connect_the_direct_way_is_tried_from_time_to_time(network, monkeypatch):
+    """After 30 s, then after pauses that double. It is told once."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(host_states, "time", clock)
+    states, network.unreachable = states_at(network), {A}
+    tried = []
+    for clock.now in (0, 29, 31, 89):
+        before = len(network.asked("offer"))
+        assert ask(states, Trainer(network), [network.model(1, A)])["got"] == [[b"ab", b"c"]]
+        tried.append(len(network.asked("offer")) - before)
+    assert tried == [1, 0, 1, 0]
+    (detour,) = states.new_detours()
+    assert (detour.sender, detour.receiver, len(detour.reason)) == (A, OWN, 200)
+    network.unreachable, clock.now = set(), 92
+    ask(states, Trainer(network), [network.model(1, A)])
+    assert len(network.asked("offer")) == 3 and states.new_detours() == ()
+
+
 def test_a_state_that_no_host_has_is_gone(network):
     away, here = network.model(1, A), network.model(2, OWN)
     network.held[A].clear()
@@ -312,10 +331,22 @@ def test_a_host_that_is_lost_before_it_serves_is_asked_again(network):
     assert len(network.relays) == 2 and not network.relays[0].alive
 
 
-def test_a_state_that_has_arrived_counts_although_its_sender_is_lost(network):
+def test_a_host_that_has_restarted_is_asked_again_once(network):
     states = states_at(network)
     ask(states, Trainer(network), [network.model(1, A)])
-    network.relays[0].lost_at = {"answer of serve"}
+    network.relays[0].lost_at = {"offer"}
+    assert ask(states, Trainer(network), [network.model(2, A)])["got"] == [[b"ab", b"c"]]
+    network.down = {A}
+    with pytest.raises(host_states.Away):
+        ask(states, Trainer(network), [network.model(3, A)])
+    assert len(network.relays) == 3 and not any(relay.alive for relay in network.relays)
+
+
+@pytest.mark.parametrize("how", ["lost_at", "refused_at"])
+def test_a_state_that_has_arrived_counts_although_its_sender_is_lost(network, how):
+    states = states_at(network)
+    ask(states, Trainer(network), [network.model(1, A)])
+    setattr(network.relays[0], how, {"answer of serve"})
     assert ask(states, Trainer(network), [network.model(2, A)])["got"] == [[b"ab", b"c"]]
     assert ask(states, Trainer(network), [network.model(3, A)])["got"] == [[b"ab", b"c"]]
     assert len(network.relays) == 2
