@@ -216,7 +216,7 @@ class _Session:
         except HopFailed as failure:
             return StatesOffered(failed=str(failure))
         self._offered = offer, names, [state["n_parts"] for state in message["states"]]
-        return StatesOffered(place=tuple(offer.place))
+        return StatesOffered(place=offer.place)
 
     def _serve(self) -> Header:
         """Wait for the host that needs the offered states, and send them."""

@@ -302,7 +302,7 @@ class Writer:
     def _new_states(self, writes: Sequence[StateWrite | None], request: TrainRequest) -> NewStates:
         """Return what is said of the states of a visit that stay at the segment's host."""
         shards = [request.shard] if request.sample is None else [request.shard, request.sample]
-        origin = [self._created, *(self._fingerprints[shard] for shard in shards)]
+        origin = [self._created, *(self._fingerprints.get(shard) for shard in shards)]
         return NewStates([None if write is None else (write.mst_key, write.version) for write in writes], origin)
 
     def _let_go(self, server: str) -> None:
