@@ -458,7 +458,7 @@ class _Connection:
 
     def _patiently(self, step: Callable[[], int | bytes | None]) -> int:
         """Return the result of a step of the socket, repeated while it is not possible. Raises HopFailed."""
-        deadline = min(time.monotonic() + self.stall_s, self.ends_at)
+        deadline = time.monotonic() + self.stall_s
         while True:
             self._check()
             if time.monotonic() > self.ends_at:
