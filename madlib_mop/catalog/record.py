@@ -522,10 +522,10 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         first visit is not committed yet. All as at one moment."""
         r = t.run.c
         is_to_train = r.state.in_([str(state) for state in RunState if not state.is_trained])
-        runs = select(r.run_id).where(is_to_train, r.plan["direct_hops"].is_not(None))
-        runs = runs.union(select(t.state_copy.c.run_id)).subquery("runs")
+        going_on = select(r.run_id).where(is_to_train, r.plan["direct_hops"].is_not(None))
+        runs = going_on.union(select(t.state_copy.c.run_id)).subquery("runs")
         mine = and_(t.state_copy.c.run_id == run_id, runs.c.run_id == run_id, ~t.state_copy.c.released)
-        query = select(runs.c.run_id.label("holding"), t.state_copy).outerjoin_from(runs, t.state_copy, mine)
+        query = select(runs.c.run_id.label("holding"), *t.state_copy.c).outerjoin_from(runs, t.state_copy, mine)
         rows = self._rows(query)
         holding = sorted({row.pop("holding") for row in rows})
         return HeldByHosts([StateCopyRow.from_row(row) for row in rows if row["version"] is not None], holding)
