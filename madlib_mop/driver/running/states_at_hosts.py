@@ -25,7 +25,7 @@ from madlib_mop.errors import NotReady
 from madlib_mop.schedule import Scheduler, Unit
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
-_MOST_LOST = 5
+_MOST_LOST = 20
 _FETCHED = "fetched"
 _FORGOTTEN_S = 30.0  # after a longer pause between two tries, a wait begins anew
 

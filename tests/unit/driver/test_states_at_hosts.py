@@ -142,8 +142,8 @@ def test_without_any_copy_a_model_makes_all_its_visits_again(running):
 
 
 def test_a_host_that_loses_the_same_state_again_and_again_ends_the_run(running):
-    with pytest.raises(NotReady, match=r"host1 does not keep .* version 2 of mst_key 1 was lost 6 times") as refused:
-        for _ in range(10):
+    with pytest.raises(NotReady, match=r"host1 does not keep .* version 2 of mst_key 1 was lost 21 times") as refused:
+        for _ in range(30):
             running.states.gone(GONE)
             ((_, again),) = running.states.next_again({0, 1})
             running.copies.append(running.copy(2))
