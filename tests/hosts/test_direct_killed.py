@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import psycopg2
 import pytest
@@ -204,7 +205,11 @@ def test_the_postmaster_of_a_host(bench, chance):
     before = bench.at["beta"].value(started)
     assert call.running and kill(beta.server_pid)
     wait_for(lambda: not any(map(alive, own)), 60, "the end of the host's processes")
-    (beta.datadir / "postmaster.pid").unlink()  # a process that its parent has not waited for counts as running
+    # a process that its parent has not waited for counts as running
+    lock = beta.datadir / "postmaster.pid"
+    _, _, _, port, sockets, *_ = lock.read_text().splitlines()
+    lock.unlink()
+    (Path(sockets) / f".s.PGSQL.{port}.lock").unlink(missing_ok=True)
     beta.start()
     bench.move("beta")
     call.succeed()
