@@ -17,7 +17,7 @@ from pathlib import Path
 from ratios import Ratio
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "tests")]  # the clusters and networks are defined in tests/helpers
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the clusters and networks are defined in tests/helpers
 
 from tests.helpers.hosts import Hosts  # noqa: E402
 from tests.helpers.network import Switch  # noqa: E402

@@ -229,3 +229,20 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.fail_member(bigint, integer, bigint, text)
 IS 'Gives up one model of a group that is trained together, in the transaction that keeps the others'' visits';
+
+-- Tables that are created during runs: where default privileges have granted the right to write a trigger, its code would run as a
+-- superuser.
+CREATE FUNCTION madlib_mop_internal.revoke_default_grants(relation regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    grantee text;
+BEGIN
+    FOR grantee IN
+        SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+        FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = relation AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', relation, grantee);  -- defence: grants-on-held-states
+    END LOOP;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.revoke_default_grants(regclass) IS 'Revokes all rights to a new table but those of its owner';

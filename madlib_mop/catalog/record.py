@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     Select,
+    and_,
     cast,
     delete,
     distinct,
@@ -75,6 +76,13 @@ RETURNING pg_catalog.set_config('synchronous_commit', 'off', true)
 _CONNECTION_OK = 0
 #: Columns of a run whose changes live pages are notified of.
 _SHOWN = frozenset(("state", "state_detail", "paused_by", "admitted_at", "asked_at", "baselines"))
+
+
+class HeldByHosts(NamedTuple):
+    """What hosts are to hold: states of a run, and the runs of which they hold states."""
+
+    copies: list[StateCopyRow]
+    runs: list[int]
 
 
 class Record(RunChanges, RunAdmission, ReservedTables):
@@ -467,11 +475,12 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         query = select(t.state_copy).where(c.run_id == run_id, ~c.released).order_by(c.mst_key, c.version)
         return self._all(StateCopyRow, query)
 
-    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> None:
-        """Record that a host does not hold a state any more."""
+    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> bool:
+        """Record that a host does not hold a state any more; return whether that is new."""
         c = t.state_copy.c
         same = c.run_id == run_id, c.mst_key == mst_key, c.version == version, c.server == server
-        self._do(delete(t.state_copy).where(*same, ~c.released))  # a writer may have locked those that are released
+        lost = delete(t.state_copy).where(*same, ~c.released)  # a writer may have locked those that are released
+        return bool(self._rows(lost.returning(c.version)))
 
     def bring_home(self, model: ModelRow, slot: int, parts: Iterable[bytes]) -> bool:
         """Write the newest state of a model, as in its row, to a slot; return False if it has another one by now.
@@ -508,12 +517,18 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         """Record that hosts need hold no state of a run."""
         self._do(delete(t.state_copy).where(t.state_copy.c.run_id == run_id))
 
-    def runs_at_hosts(self) -> list[int]:
-        """Return the runs of which hosts are to hold states, also those whose first visit is not committed yet."""
+    def held_by_hosts(self, run_id: int) -> HeldByHosts:
+        """Return what hosts are to hold: the states of a run, and the runs of which they hold any, also those whose
+        first visit is not committed yet. All as at one moment."""
         r = t.run.c
         is_to_train = r.state.in_([str(state) for state in RunState if not state.is_trained])
         going_on = select(r.run_id).where(is_to_train, r.plan["direct_hops"].is_not(None))
-        return [row["run_id"] for row in self._rows(going_on.union(select(t.state_copy.c.run_id)))]
+        runs = going_on.union(select(t.state_copy.c.run_id)).subquery("runs")
+        mine = and_(t.state_copy.c.run_id == run_id, runs.c.run_id == run_id, ~t.state_copy.c.released)
+        query = select(runs.c.run_id.label("holding"), *t.state_copy.c).outerjoin_from(runs, t.state_copy, mine)
+        rows = self._rows(query)
+        holding = sorted({row.pop("holding") for row in rows})
+        return HeldByHosts([StateCopyRow.from_row(row) for row in rows if row["version"] is not None], holding)
 
     def state_parts(self, model: ModelRow) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""

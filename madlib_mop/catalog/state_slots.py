@@ -454,18 +454,20 @@ def existing_slots(record: Record, run_id: int) -> list[int]:
 def create_slot(record: Record, number: int) -> None:
     """Create a slot's partition; attaching it does not block readers or writers of the others.
 
-    Users read it through the parent table, whose policy checks the run's owner; the partition itself shows no rows
-    to them, regardless of default privileges. Greenplum distributes it like the table that it is created from. A
-    publication refuses to delete rows of a table without a replica identity; this one has no key, as segments of model
-    averaging stage states of one version. It does not wait for the disk: the commit of the first state in it does.
+    Users read it through the parent table, whose policy checks the run's owner. To the partition itself they have no
+    right, whatever default privileges say: one is to write triggers. Greenplum distributes it like the table that it is
+    created from. A publication refuses to delete rows of a table without a replica identity; this one has no key, as
+    segments of model averaging stage states of one version. It does not wait for the disk: the commit of the first
+    state in it does.
     """
     record.execute(
         "SET LOCAL synchronous_commit = off;"
         " CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
+        " SELECT madlib_mop_internal.revoke_default_grants(%s);"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE {slot} REPLICA IDENTITY FULL;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
-        [number],
+        [slot_table(number).sql, number],
         slot=slot_table(number),
     )
 

@@ -17,6 +17,8 @@ from mop_backend.rows import RowsListener
 from mop_backend.shard_file import HandedFile
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
+_TLS_MODES = ("require", "verify-ca", "verify-full")
+
 
 class HostLost(Exception):
     """The host of the segment cannot be reached, or was lost; it may become available again."""
@@ -122,6 +124,7 @@ class Local(FedByReader):
     """
 
     averages = True
+    demands_tls = False
 
     def __init__(
         self,
@@ -148,12 +151,19 @@ class Remote(FedByReader):
     access : dict
         Answer of ``host_access``: its connection parameters.
     run_id : int
+
+    Attributes
+    ----------
+    demands_tls : bool
+        Whether this server connects to the host only with TLS.
     """
 
     averages = False  # the states to average are on this server
 
     def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)
+        options = access["options"]
+        self.demands_tls = options.get("sslmode") in _TLS_MODES or options.get("sslrootcert") == "system"
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 

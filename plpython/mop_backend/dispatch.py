@@ -47,6 +47,7 @@ class Dispatch:
     """
 
     averages = True
+    demands_tls = False
 
     def __init__(self, segment_id: int, key: int, check: Check):
         self._key = int(key)

@@ -100,6 +100,25 @@ def parsed(text: bytes | bytearray) -> Json:
     return json.loads(text.decode("utf-8", "surrogatepass"))  # for bytes, json.loads would look for UTF-16 too
 
 
+def read_as_it_arrives(n_bytes: int, fill: Callable[[bytearray, int], int]) -> bytearray:
+    """Return so many bytes, for which space is made as they arrive.
+
+    Parameters
+    ----------
+    n_bytes : int
+        What the other end says that it sends.
+    fill : callable
+        Reads as much as there is space for after the first bytes, of which it gets the number; returns how many there
+        are then.
+    """
+    data = bytearray(min(n_bytes, _AT_FIRST_BYTES))
+    filled = fill(data, 0)
+    while filled < n_bytes:
+        data += bytes(min(n_bytes - filled, filled))
+        filled = fill(data, filled)
+    return data
+
+
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
 
@@ -212,12 +231,7 @@ class Channel:
         return self.receive()
 
     def _read(self, n_bytes: int) -> bytearray:
-        data = bytearray(min(n_bytes, _AT_FIRST_BYTES))
-        filled = self._fill(data, 0)
-        while filled < n_bytes:
-            data += bytes(min(n_bytes - filled, filled))
-            filled = self._fill(data, filled)
-        return data
+        return read_as_it_arrives(n_bytes, self._fill)
 
     def _fill(self, data: bytearray, filled: int) -> int:
         """Read as much as there is space after the first ``filled`` bytes; return how many there are then."""

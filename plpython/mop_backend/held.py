@@ -10,6 +10,7 @@ so a state that is no longer needed takes no disk from that moment on, without V
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -41,15 +42,11 @@ _CREATE = """
 create table madlib_mop.held_part_{0} (part integer not null, data bytea not null);
 alter table madlib_mop.held_part_{0} alter column data set storage external;
 alter table madlib_mop.held_part_{0} enable row level security;
+select madlib_mop_internal.revoke_default_grants('madlib_mop.held_part_{0}');
 alter extension madlib_mop add table madlib_mop.held_part_{0}
 """
-# What default privileges have granted: to write a trigger, for example, which the owner would then execute.
-_GRANTEES = """
-select distinct case when a.grantee = 0 then 'public' else pg_catalog.quote_ident(r.rolname) end as name
-from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
-     left join pg_catalog.pg_roles r on r.oid = a.grantee
-where c.oid = 'madlib_mop.held_part_{0}'::pg_catalog.regclass and a.grantee <> c.relowner
-"""
+# SQLSTATEs of pages and files that cannot be read.
+_UNREADABLE = re.compile("XX00[12]|58...")
 _LET_DAMAGED_GO = "update madlib_mop.held_state set coordinator = null where coordinator = $1 and number = $2"
 _LET_GO = f"update madlib_mop.held_state set coordinator = null where {_NAMED}"
 _LET_OTHERS_GO = """
@@ -136,22 +133,37 @@ class HeldStates:
         names = [StateName(run_id, row["mst_key"], row["version"], row["digest"]) for row in rows]
         return [HeldState(row["number"], n, row["lengths"], row["answer"]) for row, n in zip(rows, names, strict=True)]
 
-    def is_whole(self, state: HeldState) -> bool:
-        """Return whether a state has the bytes that it had; one that is damaged is let go."""
+    def parts(self, state: HeldState, n_parts: int | None = None) -> list[bytes] | None:
+        """Return the leading parts of a state, by default all; None if it is damaged: it is let go then."""
+        found: list[bytes] = []
+        for number in range(len(state.lengths))[:n_parts]:
+            part = self.read(state, number)
+            if part is None:
+                return None
+            found.append(part)
+        if n_parts is None and digest_of_all(found) != state.name.digest:
+            self._let_damaged_go(state)
+            return None
+        return found
+
+    def read(self, state: HeldState, part: int) -> bytes | None:
+        """Return a part of a state; None if it is not there, or cannot be read: the state is let go then."""
+        query = f"select data from madlib_mop.held_part_{int(state.number)} where part = $1"
         try:
             with plpy.subtransaction():
-                digest = digest_of_all(self.read(state, part) for part in range(len(state.lengths)))
-        except (plpy.SPIError, IndexError):  # a page that cannot be read, a part that is not there
-            digest = None
-        if digest != state.name.digest:
-            self._run(_LET_DAMAGED_GO, ["text", "int8"], state.number)
-        return digest == state.name.digest
-
-    def read(self, state: HeldState, part: int) -> bytes:
-        """Return a part of a state that `find` has found."""
-        query = f"select data from madlib_mop.held_part_{int(state.number)} where part = $1"
-        data: bytes = plpy.execute(plpy.prepare(query, ["int4"]), [part])[0]["data"]
+                rows = plpy.execute(plpy.prepare(query, ["int4"]), [part])
+        except plpy.SPIError as error:
+            if not _UNREADABLE.fullmatch(error.sqlstate):
+                raise
+            rows = None
+        if rows is None or not rows.nrows():
+            self._let_damaged_go(state)
+            return None
+        data: bytes = rows[0]["data"]
         return data
+
+    def _let_damaged_go(self, state: HeldState) -> None:
+        self._run(_LET_DAMAGED_GO, ["text", "int8"], state.number)
 
     def hold(self, name: StateName, parts: Sequence[Blob], task: str, answer: str) -> None:
         """Store a new state; it is committed with the caller's statement."""
@@ -162,8 +174,6 @@ class HeldStates:
             number = int(plpy.execute(_ADD)[0]["number"])
             for statement in _CREATE.format(number).split(";"):
                 plpy.execute(statement)
-            for row in plpy.execute(_GRANTEES.format(number)):  # defence: grants-on-held-states
-                plpy.execute(f"revoke all on madlib_mop.held_part_{number} from {row['name']}")
             taken = self._run(_TAKE, _TAKE_TYPES, *values)
         insert = f"insert into madlib_mop.held_part_{int(taken[0]['number'])} (part, data) values ($1, $2)"
         plan = plpy.prepare(insert, ["int4", "bytea"])

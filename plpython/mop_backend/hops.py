@@ -1,20 +1,24 @@
-"""Hops: sends models' states from the host that has them to the host that needs them, over one TCP connection.
+"""Hops: gets models' states from the host that has them to where they are needed.
 
-Called by `mop_backend.segment` at both hosts. The sender's session (`Offer`) listens for one peer that knows the
-ticket, the receiver's session (`pull`) is that peer. The coordinator has drawn the ticket for this pull; neither of the
-two can log in to the other. With TLS, the sender has its server's own certificate, and the receiver accepts the one
-whose digest the sender has told the coordinator. The connection is not trusted otherwise: what arrives must have the
-digest that the record has.
+The direct way is one TCP connection between two hosts, and `mop_backend.segment` calls its functions at both. The
+sender's session (`Offer`) listens for one peer that knows the ticket, the receiver's session (`pull`) is that peer. The
+coordinator has drawn the ticket for this pull; neither of the two can log in to the other. With TLS, the sender has its
+server's own certificate, and the receiver accepts the one whose digest the sender has told the coordinator. The
+connection is not trusted otherwise: a whole state must have the digest that the record has.
 
 After the sender's greeting with a nonce, each end shows that it knows the ticket: the HMAC-SHA-256, under the ticket,
 of a word, both nonces and the digest of the certificate; the receiver first. Then: ``u32`` number of states; of each
-the ``u32`` number of its parts and their ``u64`` lengths; all parts. Integers are big-endian.
+the ``u32`` number of its parts and their ``u64`` lengths; of each all parts, and such an HMAC of them. Integers are
+big-endian.
+
+The other way, `fetch`, is for the coordinator: its writers and drivers ask the session at the host for each part.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import os
 import random
 import re
@@ -23,11 +27,11 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mop_backend.frames import MOST_BLOBS, Check
+from mop_backend.frames import MOST_BLOBS, Blob, Check, Frame, Header, Json, of_answers, read_as_it_arrives
+from mop_backend.seals import digest_of_all
 
 if TYPE_CHECKING:  # most sessions at hosts need no TLS of Python's
     import ssl
@@ -42,6 +46,9 @@ _WAITS_S = 30.0
 _HELLO_S = 3.0
 #: Seconds until a peer from which nothing comes counts as gone.
 _STALL_S = 20.0
+#: A transfer that is slower, after some time, counts as lost.
+_LEAST_BYTES_PER_S, _SPARE_S = 1e6, 60.0
+_DIGEST = re.compile("[0-9a-f]{64}")
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 ReadPart = Callable[[int, int], bytes]  # of a state and of a part of it, by their numbers
@@ -49,6 +56,10 @@ ReadPart = Callable[[int, int], bytes]  # of a state and of a part of it, by the
 
 class HopFailed(Exception):
     """A state did not get from one host to the other; the coordinator can bring it in another way."""
+
+
+class StateLost(Exception):
+    """A host does not hold a state, or not as the record has it."""
 
 
 class Certificate(NamedTuple):
@@ -79,6 +90,22 @@ class Pulled(NamedTuple):
 
     digest: str | None
     most_bytes: int
+
+
+class _Ticket(NamedTuple):
+    """A ticket in use: ``about`` has the nonces of both ends, and the digest of the certificate."""
+
+    ticket: bytes
+    about: bytes
+
+    def proof(self, word: bytes, data: bytes = b"") -> bytes:
+        """Return what shows that an end knows the ticket, and that it has sent this."""
+        return hmac.digest(self.ticket, word + self.about + data, "sha256")
+
+
+def transfer_s(n_bytes: int) -> float:
+    """Return how many seconds a transfer may take in all."""
+    return _SPARE_S + n_bytes / _LEAST_BYTES_PER_S
 
 
 def server_certificate(certificate: str | Path, key: str | Path) -> Certificate:
@@ -126,7 +153,7 @@ class Offer:
     Raises
     ------
     HopFailed
-        If no port is free.
+        If no port is free, or the address is none.
     """
 
     def __init__(
@@ -162,21 +189,25 @@ class Offer:
         if ticket is None:  # defence: one-pull-a-ticket
             raise HopFailed("these states were offered once")
         with self._listener:
-            connection = self._accept(ticket, check)
+            accepted = self._accept(ticket, check)
+        connection, shown = accepted
         with connection.raw:
-            form = [struct.pack(">I", len(lengths))]
-            form += [struct.pack(f">I{len(parts)}Q", len(parts), *parts) for parts in lengths]
-            connection.send(b"".join(form))
+            connection.ends_at = time.monotonic() + transfer_s(sum(map(sum, lengths)))
+            connection.send(struct.pack(">I", len(lengths)) + b"".join(map(_form_of, lengths)))
             for state, parts in enumerate(lengths):
+                digest = hashlib.sha256()
                 for part in range(len(parts)):
-                    connection.send(read(state, part))
+                    data = read(state, part)
+                    digest.update(data)
+                    connection.send(data)
+                connection.send(_proof_of_state(shown, state, parts, digest.digest()))
 
     def close(self) -> None:
         """Offer them no longer."""
         self._ticket = None
         self._listener.close()
 
-    def _accept(self, ticket: bytes, check: Check) -> _Connection:
+    def _accept(self, ticket: bytes, check: Check) -> tuple[_Connection, _Ticket]:
         """Return the connection of the peer that knows the ticket; others are closed. Raises HopFailed."""
         deadline = time.monotonic() + self._waits_s
         while time.monotonic() < deadline:
@@ -191,9 +222,10 @@ class Offer:
             try:
                 if self._certificate is not None:
                     connection.wrap(self._certificate.context, is_server=True)
-                if _greet(connection, ticket, self.place.certificate):
-                    connection.stall_s, connection.ends_at = _STALL_S, inf
-                    return connection
+                shown = _greet(connection, ticket, self.place.certificate)
+                if shown is not None:
+                    connection.stall_s = _STALL_S
+                    return connection, shown
             except HopFailed:
                 pass
             except BaseException:
@@ -220,23 +252,79 @@ def pull(place: HopPlace, ticket: bytes, expected: Sequence[Pulled], check: Chec
     ------
     HopFailed
     """
+    if not _is_place(place):  # defence: place-of-a-hop
+        raise HopFailed("the other host names no address and port")
     try:
         raw = socket.create_connection((place.address, place.port), timeout=_HELLO_S)
     except OSError as error:
         raise HopFailed(f"{place.address}:{place.port} cannot be reached: {error.strerror or error}") from None
-    connection = _Connection(raw, check, _STALL_S)
+    connection = _Connection(raw, check, _STALL_S, time.monotonic() + transfer_s(0))
     try:
         if place.certificate is not None:
             seen = hashlib.sha256(connection.wrap(client_context(), is_server=False)).hexdigest()
             if not hmac.compare_digest(seen, place.certificate):  # defence: certificate-of-a-hop
                 raise HopFailed(f"{place.address}:{place.port} has another certificate")
-        _answer(connection, ticket, place.certificate)
-        return _states(connection, expected)
+        return _states(connection, _answer(connection, ticket, place.certificate), expected)
     finally:
         connection.raw.close()
 
 
-def _states(connection: _Connection, expected: Sequence[Pulled]) -> list[list[bytearray]]:
+def fetch(ask: Callable[[Header], Frame], name: Sequence[Json], state: Pulled, n_parts: int | None) -> list[Blob]:
+    """Get a state from the host that holds it, by a session there; return its parts.
+
+    Parameters
+    ----------
+    ask : callable
+        Asks that session.
+    name : sequence
+        The state's name in messages.
+    state : Pulled
+    n_parts : int or None
+        How many leading parts are needed; None: all.
+
+    Raises
+    ------
+    StateLost, HopFailed
+    """
+    ends_at = time.monotonic() + transfer_s(state.most_bytes)
+    parts: list[Blob] = []
+    n_bytes, n_there, wanted = 0, 0, 1
+    while len(parts) < wanted:
+        if time.monotonic() > ends_at:
+            raise HopFailed("it takes too long to send a state")
+        request = {"op": "held_part", "run_id": name[0], "state": name, "part": len(parts)}
+        answer, blobs = ask(request)
+        found = answer.get("n_parts")
+        if type(found) is not int or not 0 < found <= MOST_BLOBS:  # it does not hold the state
+            raise StateLost
+        # defence: parts-of-a-fetch = not blobs
+        if found != (n_there or found) or len(blobs) != 1 or not len(blobs[0]):
+            raise StateLost
+        n_there, n_bytes = found, n_bytes + len(blobs[0])
+        if n_bytes > state.most_bytes:  # defence: bytes-of-a-fetch
+            raise StateLost
+        parts += blobs
+        wanted = n_there if n_parts is None else min(n_there, n_parts)
+    if state.digest is not None and digest_of_all(parts) != state.digest:  # it is damaged there
+        raise StateLost
+    return parts
+
+
+def _is_place(place: HopPlace) -> bool:
+    is_digest = place.certificate is None or _DIGEST.fullmatch(place.certificate) is not None
+    return _is_address(place.address) and 0 < place.port < 1 << 16 and is_digest
+
+
+def _is_address(address: str) -> bool:
+    """Return whether a text is the address of a host, and no name that would be looked up."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _states(connection: _Connection, shown: _Ticket, expected: Sequence[Pulled]) -> list[list[bytearray]]:
     """Read states. Raises HopFailed if one is not the expected one."""
     (n_states,) = struct.unpack(">I", connection.receive(4))
     if n_states != len(expected):
@@ -249,48 +337,66 @@ def _states(connection: _Connection, expected: Sequence[Pulled]) -> list[list[by
         lengths.append(struct.unpack(f">{n_parts}Q", connection.receive(8 * n_parts)))
         if sum(lengths[-1]) > one.most_bytes:  # defence: bytes-of-a-hop
             raise HopFailed("the other host sends more bytes than the state has")
+    n_bytes, most = sum(map(sum, lengths)), of_answers().blob_bytes
+    if most is not None and n_bytes > most:  # defence: memory-of-a-hop
+        raise HopFailed("the other host sends more bytes than this one takes at once: a quarter of its memory")
+    connection.ends_at = time.monotonic() + transfer_s(n_bytes)
     states = []
-    for one, of_parts in zip(expected, lengths, strict=True):
+    for number, (one, of_parts) in enumerate(zip(expected, lengths, strict=True)):
         digest = hashlib.sha256()
         parts = [connection.receive(length, digest.update) for length in of_parts]
+        proof = bytes(connection.receive(_PROOF_BYTES))
+        # defence: proof-of-a-hop
+        if not hmac.compare_digest(proof, _proof_of_state(shown, number, of_parts, digest.digest())):
+            raise HopFailed("what arrived is not what the other host has sent")
         if one.digest is not None and digest.hexdigest() != one.digest:  # defence: digest-of-a-hop
             raise HopFailed("what arrived is not the state that the record names")
         states.append(parts)
     return states
 
 
-def _greet(connection: _Connection, ticket: bytes, certificate: str | None) -> bool:
-    """Return whether the peer knows the ticket, after it was shown that this end does. Raises HopFailed."""
+def _form_of(lengths: Sequence[int]) -> bytes:
+    return struct.pack(f">I{len(lengths)}Q", len(lengths), *lengths)
+
+
+def _proof_of_state(shown: _Ticket, number: int, lengths: Sequence[int], digest: bytes) -> bytes:
+    """Return what shows that the sender has sent a state of a pull."""
+    return shown.proof(b"state", struct.pack(">I", number) + _form_of(lengths) + digest)
+
+
+def _greet(connection: _Connection, ticket: bytes, certificate: str | None) -> _Ticket | None:
+    """Return the ticket as it is in use if the peer knows it, after it was shown that this end does. Raises
+    HopFailed."""
     nonce = os.urandom(_NONCE_BYTES)
     connection.send(GREETING + nonce)
     answer = connection.receive(_NONCE_BYTES + _PROOF_BYTES)
     other, proof = bytes(answer[:_NONCE_BYTES]), bytes(answer[_NONCE_BYTES:])
-    # defence: ticket-of-a-hop
-    if not hmac.compare_digest(proof, _proof(ticket, b"receiver", nonce, other, certificate)):
-        return False
-    connection.send(_proof(ticket, b"sender", nonce, other, certificate))
-    return True
+    shown = _Ticket(ticket, nonce + other + (certificate or "").encode())
+    if not hmac.compare_digest(proof, shown.proof(b"receiver")):  # defence: ticket-of-a-hop
+        return None
+    connection.send(shown.proof(b"sender"))
+    return shown
 
 
-def _answer(connection: _Connection, ticket: bytes, certificate: str | None) -> None:
-    """Show that this end knows the ticket. Raises HopFailed unless the other one does."""
+def _answer(connection: _Connection, ticket: bytes, certificate: str | None) -> _Ticket:
+    """Show that this end knows the ticket; return it as it is in use. Raises HopFailed unless the other one knows
+    it."""
     greeting = connection.receive(len(GREETING) + _NONCE_BYTES)
     if not greeting.startswith(GREETING):
         raise HopFailed("another program answers there")
     nonce, own = bytes(greeting[len(GREETING) :]), os.urandom(_NONCE_BYTES)
-    connection.send(own + _proof(ticket, b"receiver", nonce, own, certificate))
+    shown = _Ticket(ticket, nonce + own + (certificate or "").encode())
+    connection.send(own + shown.proof(b"receiver"))
     proof = bytes(connection.receive(_PROOF_BYTES))
-    # defence: sender-of-a-hop
-    if not hmac.compare_digest(proof, _proof(ticket, b"sender", nonce, own, certificate)):
+    if not hmac.compare_digest(proof, shown.proof(b"sender")):  # defence: sender-of-a-hop
         raise HopFailed("who answers there does not know the ticket")
-
-
-def _proof(ticket: bytes, word: bytes, senders: bytes, receivers: bytes, certificate: str | None) -> bytes:
-    return hmac.digest(ticket, word + senders + receivers + (certificate or "").encode(), "sha256")
+    return shown
 
 
 def _listening(address: str, ports: tuple[int, int] | None) -> socket.socket:
     """Return a socket that listens at a free port. Raises HopFailed."""
+    if not _is_address(address):
+        raise HopFailed(f"a host can only listen at an IP address. Received: {address!r}")
     candidates = [0] if ports is None else list(range(ports[0], ports[1] + 1))
     random.shuffle(candidates)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -313,7 +419,7 @@ class _Connection:
     """A connection that waits with interrupt checks, and not longer than ``stall_s`` while nothing happens, nor after
     ``ends_at``, of the monotonic clock."""
 
-    def __init__(self, raw: socket.socket, check: Check, stall_s: float, ends_at: float = inf):
+    def __init__(self, raw: socket.socket, check: Check, stall_s: float, ends_at: float):
         self.raw, self.stall_s, self.ends_at, self._check = raw, stall_s, ends_at, check
         raw.settimeout(_LOOK_EVERY_S)
 
@@ -336,20 +442,23 @@ class _Connection:
 
     def receive(self, n_bytes: int, seen: Callable[[memoryview], object] | None = None) -> bytearray:
         """Return so many bytes; ``seen`` gets each piece as it arrives. Raises HopFailed."""
-        data, filled = bytearray(n_bytes), 0
-        with memoryview(data) as view:
-            while filled < n_bytes:
-                got = self._patiently(partial(self.raw.recv_into, view[filled : filled + _CHUNK_BYTES]))
-                if got == 0:
-                    raise HopFailed("the other host has closed the connection")
-                if seen is not None:
-                    seen(view[filled : filled + got])
-                filled += got
-        return data
+
+        def fill(data: bytearray, filled: int) -> int:
+            with memoryview(data) as view:
+                while filled < len(view):
+                    got = self._patiently(partial(self.raw.recv_into, view[filled : filled + _CHUNK_BYTES]))
+                    if got == 0:
+                        raise HopFailed("the other host has closed the connection")
+                    if seen is not None:
+                        seen(view[filled : filled + got])
+                    filled += got
+            return filled
+
+        return read_as_it_arrives(n_bytes, fill)
 
     def _patiently(self, step: Callable[[], int | bytes | None]) -> int:
         """Return the result of a step of the socket, repeated while it is not possible. Raises HopFailed."""
-        deadline = min(time.monotonic() + self.stall_s, self.ends_at)
+        deadline = time.monotonic() + self.stall_s
         while True:
             self._check()
             if time.monotonic() > self.ends_at:

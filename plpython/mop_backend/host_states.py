@@ -12,16 +12,19 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from mop_backend.channels import HostLost, HostRefused, Remote
-from mop_backend.frames import Blob, Frame, Header
-from mop_backend.messages import Detour
+from mop_backend.frames import Blob, Check, Frame, Header, Json
+from mop_backend.hops import HopFailed, Pulled, StateLost, fetch, transfer_s
+from mop_backend.messages import BadMessage, Detour, Hopped, StatesOffered, of_answer
 from mop_backend.process import ChildDied
-from mop_backend.refusals import checked
-from mop_backend.seals import digest_of_all
+from mop_backend.refusals import checked, readable
 
 _TICKET_BYTES = 32
+#: How often a request is sent until all its states arrive; each time, another host or another way is tried.
+_MOST_ROUNDS = 20
 #: Relays to other hosts that stay open: with the schedule rotation, a model always comes from the same host.
 _MOST_RELAYS = 4
 #: For how long states go through this session after a direct connection has failed: doubled from time to time.
@@ -51,12 +54,39 @@ class Offered(NamedTuple):
     """What a host offers: the ticket, where it listens, and the members whose states these are."""
 
     ticket: bytes
-    place: Sequence[str | int | None]
+    place: tuple[str, int, str | None]
     members: list[int]
+
+
+class NewStates(NamedTuple):
+    """New states that stay at the segment's host.
+
+    Attributes
+    ----------
+    versions : sequence of (int, int) or None
+        mst_key and version of each.
+    origin : JSON
+        What they depend on besides the request: the run, which can have the number of another one that a backup has;
+        and the rows.
+    """
+
+    versions: Sequence[tuple[int, int] | None]
+    origin: Json
+
+
+class Reply(NamedTuple):
+    """A trainer's answer, and its blobs; whether the new states are held; how long it took to have the old ones."""
+
+    answer: Header
+    blobs: list[Blob]
+    held: bool = False
+    pull_s: float = 0.0
 
 
 class _Asked(Protocol):
     """What asks a trainer: its channel."""
+
+    demands_tls: bool
 
     def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
         """Send one request and wait for its answer."""
@@ -71,16 +101,18 @@ class HostStates:
     own : str or None
         The foreign server of the segment's host; None if the trainer is on this server.
     connect : callable
-        Opens a relay to a server.
+        Opens a relay to a server; its second argument is called while something waits for the relay, and its
+        exceptions end the wait.
     """
 
-    def __init__(self, run_id: int, own: str | None, connect: Callable[[str], Remote]):
+    def __init__(self, run_id: int, own: str | None, connect: Callable[[str, Check], Remote]):
         self._run_id, self._own, self._connect = run_id, own, connect
         self._relays: dict[str, Remote] = {}
         # By host to which the segment's host could not connect: until when it does not try to, and the last pause.
         self._detours: dict[str, tuple[float, float]] = {}
         self._told: list[Detour] = []
         self._kept: set[str] = set()  # digests of states that the segment's session has from its last evaluation
+        self._until = 0.0  # when the host that is asked must have answered
 
     def close(self) -> None:
         """End the relays."""
@@ -104,8 +136,8 @@ class HostStates:
         models: Sequence[Header | None],
         blobs: Sequence[Blob],
         n_parts: Sequence[int | None],
-        versions: Sequence[tuple[int, int] | None] | None = None,
-    ) -> Frame:
+        new: NewStates | None = None,
+    ) -> Reply:
         """Send a request about models whose states are at hosts, or that leaves the new ones there; return the answer.
 
         Parameters
@@ -119,54 +151,54 @@ class HostStates:
             Of the members whose states, or start weights, are on this server.
         n_parts : sequence of int or None
             How many leading parts of each state are needed; None for all.
-        versions : sequence of (int, int) or None, optional
-            mst_key and version of each new state, if these stay at the segment's host.
-
-        Returns
-        -------
-        tuple of (dict, list)
-            With ``versions``, the header has ``held``, and there are no blobs.
+        new : NewStates or None, optional
+            If the new states stay at the segment's host. There are no blobs then.
 
         Raises
         ------
-        Away, Gone, and what channels raise
+        Away, Gone, Refused, BadMessage, and what channels raise
         """
-        task = None if versions is None else _task_of(request, versions)
-        while True:
+        task = None if new is None else _task_of(request, new)
+        versions = None if new is None else new.versions
+        for _ in range(_MOST_ROUNDS):
             servers = self._servers_of(models)
             direct = [server for server in servers if self._goes_directly(server)]
-            offers = self._offers(direct, models, n_parts)
+            offers = self._offers(direct, models, n_parts, trainer.demands_tls)
             if offers is None:
                 continue  # a host cannot offer anything: its states come through this session
             come = self._fetch([server for server in servers if server not in direct], models, n_parts)
             header, all_blobs = _with_blobs(request, blobs, come)
             if self._own is None:
-                return trainer.ask(header, all_blobs)
+                return Reply(*checked(trainer.ask(header, all_blobs)))
             sources, pulls = self._sources(models, n_parts, come, offers)
             if task is None and not pulls and not any(sources):
-                return trainer.ask(header, all_blobs)
+                return Reply(*checked(trainer.ask(header, all_blobs)))
             hop = {"run_id": self._run_id, "sources": sources, "pulls": pulls, "task": task, "versions": versions}
             if not self._serve(offers):
                 continue
             try:
-                answer, parts = checked(trainer.ask({**header, "hop": hop}, all_blobs))
+                fields, parts = checked(trainer.ask({**header, "hop": hop}, all_blobs))
+                hopped = of_answer(Hopped, fields)
             except BaseException:
                 self._drop(offers)  # they may still wait for the segment's host
                 raise
-            if "hop_failed" in answer or "absent" in answer or answer.get("adopted"):
+            if hopped.answer is None or hopped.adopted:
                 self._drop(offers)
             else:
                 self._served(offers)
-            if "hop_failed" in answer:
-                self._take_detour(list(offers)[answer["pull"]], answer["hop_failed"])
+            if hopped.failed is not None:
+                if hopped.pull not in range(len(offers)):
+                    raise BadMessage("it has pulled from another host")
+                self._take_detour(list(offers)[hopped.pull], hopped.failed)
                 continue
             for server in offers:
                 self._detours.pop(server, None)
-            if "absent" in answer:
-                self._check_absent(answer["absent"], models, sources)
+            if hopped.answer is None:
+                self._check_absent(hopped.absent, models, sources)
                 continue
             self._kept = {source["keeps"] for source in sources if source and "keeps" in source}
-            return answer, parts
+            return Reply(*checked((readable(hopped.answer), parts)), hopped.held, hopped.pull_s)
+        raise BadMessage("the states that it needs do not arrive")
 
     def let_go(self, trainer: _Asked, states: Sequence[Sequence[int]]) -> None:
         """Let the segment's host let go of states: pairs of mst_key and version."""
@@ -181,19 +213,24 @@ class HostStates:
         """Return whether the segment's host is to get a state from another host directly."""
         return self._own is not None and time.monotonic() >= self._detours.get(server, (0.0, 0.0))[0]
 
-    def _take_detour(self, server: str, reason: object) -> None:
+    def _take_detour(self, server: str, reason: str) -> None:
         """Let states from another host come through this session for some time."""
         assert self._own is not None, "it has tried to connect"
         if server not in self._detours:
-            self._told.append(Detour(server, self._own, str(reason)[:_MOST_REASON]))
+            self._told.append(Detour(server, self._own, reason[:_MOST_REASON]))
         last_s = self._detours.get(server, (0.0, _FIRST_DETOUR_S / 2))[1]
         pause_s = min(2 * last_s, _LONGEST_DETOUR_S)
         self._detours[server] = time.monotonic() + pause_s, pause_s
 
     def _offers(
-        self, servers: Sequence[str], models: Sequence[Header | None], n_parts: Sequence[int | None]
+        self,
+        servers: Sequence[str],
+        models: Sequence[Header | None],
+        n_parts: Sequence[int | None],
+        demands_tls: bool,
     ) -> dict[str, Offered] | None:
-        """Let hosts offer the states that the segment's host needs; return None if one cannot offer any."""
+        """Let hosts offer the states that the segment's host needs; return None if one cannot offer any, or only
+        without TLS, which the connections of this server to one of the two demand."""
         offers: dict[str, Offered] = {}
         for server in servers:
             members = [n for n, m in enumerate(models) if m is not None and m["state_server"] == server]
@@ -203,15 +240,24 @@ class HostStates:
             ticket = os.urandom(_TICKET_BYTES)
             states = [{"name": self._name(models[n]), "n_parts": n_parts[n]} for n in members]
             request = {"op": "offer", "run_id": self._run_id, "states": states, "ticket": ticket.hex()}
-            answer, _ = self._ask_other(server, request)
-            if "absent" in answer:
+            fields, _ = self._ask_other(server, request)
+            try:
+                answer = of_answer(StatesOffered, fields)
+            except BadMessage:
+                answer = StatesOffered(failed="its answer is malformed")
+            absent = [n for n in answer.absent if n in range(len(members))]
+            if absent:
                 self._drop(offers)
-                raise Gone(server, [_key_of(models[members[n]]) for n in answer["absent"]])
-            if "hop_failed" in answer:
-                self._drop(offers)
-                self._take_detour(server, answer["hop_failed"])
+                raise Gone(server, [_key_of(models[members[n]]) for n in absent])
+            failed, place = answer.failed, answer.place
+            needs_tls = demands_tls or self._relays[server].demands_tls
+            if place is not None and place[2] is None and needs_tls:  # defence: tls-of-a-hop
+                failed = "its server has no TLS, which a connection of this server to one of the two hosts demands"
+            if failed is not None or place is None:
+                self._drop(offers if place is None else [*offers, server])
+                self._take_detour(server, failed or "its answer is malformed")
                 return None
-            offers[server] = Offered(ticket, answer["place"], members)
+            offers[server] = Offered(ticket, place, members)
         return offers
 
     def _fetch(
@@ -222,18 +268,14 @@ class HostStates:
         for number, model in enumerate(models):
             if model is None or model["state_server"] not in servers:
                 continue
-            server, parts = model["state_server"], found.setdefault(number, [])
-            while True:
-                request = {"op": "held_part", "run_id": self._run_id, "state": self._name(model), "part": len(parts)}
-                answer, blobs = self._ask_other(server, request)
-                parts += blobs
-                if not blobs or sum(map(len, parts)) > model["state_bytes"]:  # another state than the recorded one
-                    raise Gone(server, [_key_of(model)])
-                most = answer["n_parts"] if n_parts[number] is None else min(answer["n_parts"], n_parts[number] or 0)
-                if len(parts) >= most:
-                    break
-            if n_parts[number] is None and digest_of_all(parts) != model["digest"]:
-                raise Gone(server, [_key_of(model)])  # it is damaged there
+            server, n_bytes = model["state_server"], model["state_bytes"]
+            ask = partial(self._ask_other, server, n_bytes=n_bytes)
+            try:
+                found[number] = fetch(ask, self._name(model), self._expected(model, n_parts[number]), n_parts[number])
+            except StateLost:
+                raise Gone(server, [_key_of(model)]) from None
+            except HopFailed as failure:
+                raise Away(server, str(failure)) from None
         return found
 
     def _sources(
@@ -260,40 +302,50 @@ class HostStates:
                 sources.append({"pulled": pulled, "keeps": key} if n_parts[number] else {"pulled": pulled})
         pulls = []
         for offered in offers.values():
-            states = [self._pulled(models[n], n_parts[n]) for n in offered.members]
-            pulls.append({"place": offered.place, "ticket": offered.ticket.hex(), "states": states})
+            states = [list(self._expected(models[n], n_parts[n])) for n in offered.members]
+            pulls.append({"place": list(offered.place), "ticket": offered.ticket.hex(), "states": states})
         return sources, pulls
 
     def _check_absent(
         self, absent: Sequence[int], models: Sequence[Header | None], sources: Sequence[Header | None]
     ) -> None:
         """Continue after the segment's session lacks states. Raises Gone for those that its host should hold."""
+        could_lack = [n for n, source in enumerate(sources) if source and ("held" in source or "kept" in source)]
+        if not absent or not set(absent) <= set(could_lack):  # defence: absent-states = not absent
+            raise BadMessage("it lacks states that it was sent")
         gone = [_key_of(models[n]) for n in absent if "held" in (sources[n] or {})]
         if gone:
             assert self._own is not None, "only a host holds states"
             raise Gone(self._own, gone)
         self._kept = set()  # another session evaluated them
 
-    def _ask_other(self, server: str, request: Header) -> Frame:
-        """Ask another host. Raises Away if it cannot be reached."""
+    def _ask_other(self, server: str, request: Header, n_bytes: int = 0) -> Frame:
+        """Ask another host, for so many bytes at most. Raises Away if it cannot be reached, or does not answer in
+        time."""
+        self._until = time.monotonic() + transfer_s(n_bytes)
         is_open = server in self._relays and self._relays[server].alive
         try:
             if not is_open:
                 while len(self._relays) >= _MOST_RELAYS:
                     self._drop([next(iter(self._relays))])
-                self._relays[server] = self._connect(server)
+                self._relays[server] = self._connect(server, self._check_time)
             return checked(self._relays[server].ask(request))
         except HostLost as loss:
             self._drop([server])
             if is_open:  # the host may have restarted since
-                return self._ask_other(server, request)
+                return self._ask_other(server, request, n_bytes)
             raise Away(server, str(loss)) from None
         except BaseException:
             self._drop([server])
             raise
 
+    def _check_time(self) -> None:
+        if time.monotonic() > self._until:
+            raise HostLost("it takes too long to answer")
+
     def _serve(self, servers: Iterable[str]) -> bool:
         """Let hosts wait for the segment's host; return False if one was lost meanwhile."""
+        self._until = time.monotonic() + transfer_s(0)
         try:
             for server in servers:
                 self._relays[server].send({"op": "serve", "run_id": self._run_id})
@@ -304,6 +356,7 @@ class HostStates:
 
     def _served(self, servers: Iterable[str]) -> None:
         """Read the last answers of hosts that have sent states."""
+        self._until = time.monotonic() + transfer_s(0)
         for server in servers:
             try:
                 self._relays[server].receive()
@@ -325,9 +378,9 @@ class HostStates:
         assert model is not None, "it has a state"
         return f"{model['digest']} {n_parts}"
 
-    def _pulled(self, model: Header | None, n_parts: int | None) -> list[str | int | None]:
+    def _expected(self, model: Header | None, n_parts: int | None) -> Pulled:
         assert model is not None, "it has a state"
-        return [model["digest"] if n_parts is None else None, model["state_bytes"]]
+        return Pulled(model["digest"] if n_parts is None else None, model["state_bytes"])
 
 
 def _key_of(model: Header | None) -> int:
@@ -336,13 +389,13 @@ def _key_of(model: Header | None) -> int:
     return mst_key
 
 
-def _task_of(request: Header, versions: Sequence[tuple[int, int] | None]) -> str:
+def _task_of(request: Header, new: NewStates) -> str:
     """Return the SHA-256 of what a request asks for, whatever way its states take: an equal one gives the same bits."""
     members = [
         None if member is None else {name: value for name, value in member.items() if name not in _OF_THE_WAY}
         for member in request["members"]
     ]
-    text = json.dumps([{**request, "members": members}, versions], sort_keys=True)
+    text = json.dumps([{**request, "members": members}, new.versions, new.origin], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -536,6 +536,56 @@ class MetricResults:
 
 
 @dataclasses.dataclass
+class StatesOffered:
+    """What a host answers that is to send states to another one.
+
+    Attributes
+    ----------
+    place : (str, int, str or None) or None
+        Where it listens (`mop_backend.hops.HopPlace`).
+    absent : tuple of int
+        The numbers of the states that it does not hold.
+    failed : str or None
+        Why it cannot listen.
+    """
+
+    place: tuple[str, int, str | None] | None = None
+    absent: tuple[int, ...] = ()
+    failed: str | None = None
+
+
+@dataclasses.dataclass
+class Hopped:
+    """What a session at a host answers to a request about models whose states are at hosts.
+
+    Attributes
+    ----------
+    answer : dict or None
+        What the trainer has answered, which can be anything; None if it was not asked, for one of the next reasons.
+    absent : tuple of int
+        The members whose state is not here.
+    failed : str or None
+        Why a pull has failed.
+    pull : int
+        The number of that pull.
+    held : bool
+        Whether the new states are held here.
+    adopted : bool
+        Whether the same request was done before: this is the answer that the trainer gave then.
+    pull_s : float
+        How long it took to have all states.
+    """
+
+    answer: Header | None = None
+    absent: tuple[int, ...] = ()
+    failed: str | None = None
+    pull: int = 0
+    held: bool = False
+    adopted: bool = False
+    pull_s: float = 0.0
+
+
+@dataclasses.dataclass
 class StateDescription:
     """The digests and sizes of a training state."""
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
-        "select pg_catalog.json_build_object('plan', plan, 'seed', seed, 'owner', owner::pg_catalog.oid)::text as value"
+        "select pg_catalog.json_build_object('plan', plan, 'seed', seed, 'owner', owner::pg_catalog.oid,"
+        " 'created', pg_catalog.date_part('epoch', created_at))::text as value"
         " from madlib_mop.run where run_id = $1",
         [],
     ),
@@ -87,7 +88,7 @@ class RunRecord:
         self._plans: dict[str, plpy.Plan] = {}
 
     def plan(self) -> Header:
-        """Return ``plan``, ``seed`` and ``owner``, an oid, of the run."""
+        """Return ``plan``, ``seed``, ``owner``, an oid, and ``created``, seconds since 1970, of the run."""
         return self._object("plan")
 
     def custom_functions(self) -> Header | None:

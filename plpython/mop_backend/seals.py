@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 from mop_backend.frames import Blob
 
+#: SQLSTATE of a host that shares no key with a coordinator.
+NO_KEY = "28000"
+
 
 def session_key(key: bytes, nonce: str) -> bytes:
     """Return the key of one session's messages, made of the key that the two servers share."""

@@ -32,7 +32,7 @@ from mop_backend.held import HeldStates, StateName, as_owner
 from mop_backend.hops import Certificate, HopFailed, HopPlace, Offer, Pulled, pull, server_certificate
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import SETTINGS_HERE, start_here
-from mop_backend.messages import BadMessage, TrainedMembers, of_answer
+from mop_backend.messages import BadMessage, Hopped, StatesOffered, TrainedMembers, of_answer, to_json
 from mop_backend.process import Child, ChildDied, start_trainer_of_run
 from mop_backend.shards import stream_shard
 
@@ -58,10 +58,7 @@ def open_session(coordinator: str) -> str:
     _check_version()
     rows = plpy.execute(plpy.prepare(_KEY, ["text"]), [coordinator])
     if not rows.nrows():
-        _refuse(
-            "this server does not accept work from that coordinator",
-            "SELECT madlib_mop.add_host(...); there lets it in.",
-        )
+        plpy.error("this server shares no key with that coordinator", sqlstate=seals.NO_KEY)
     nonce = os.urandom(32).hex()
     names = [_SANDBOX, _ACCEPTED, _PICKLES, _HOP_ADDRESS, _HOP_PORTS, *SETTINGS_HERE]
     settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [names])
@@ -181,7 +178,7 @@ class _Session:
         """Do a request about states, for which no trainer is needed."""
         run_id = message["run_id"]
         if op == "offer":
-            return self._offer(message), []
+            return to_json(self._offer(message)), []
         if op == "serve":
             return self._serve(), []
         if op == "held_part":
@@ -198,13 +195,12 @@ class _Session:
 
         def read() -> Frame:
             held = self._states.find(name)
-            if held is None:
-                return {}, []
-            return {"n_parts": len(held.lengths)}, [self._states.read(held, part)]
+            data = None if held is None else self._states.read(held, part)
+            return ({}, []) if held is None or data is None else ({"n_parts": len(held.lengths)}, [data])
 
         return as_owner(read)
 
-    def _offer(self, message: Header) -> Header:
+    def _offer(self, message: Header) -> StatesOffered:
         """Listen for the host that needs states; return where, or what prevents that.
 
         ``states`` has a name of each, and the number of its leading parts that are needed; null for all.
@@ -213,34 +209,37 @@ class _Session:
         names = [_name_of(state["name"]) for state in message["states"]]
         absent = [number for number, name in enumerate(names) if as_owner(partial(self._states.find, name)) is None]
         if absent:
-            return {"absent": absent}
+            return StatesOffered(absent=tuple(absent))
         try:
             ticket = seals.masked(self._key, self._n_messages, 0, bytes.fromhex(message["ticket"]))
             offer = Offer(ticket, self._address(), _ports_of(self._settings.get(_HOP_PORTS)), _own_certificate())
         except HopFailed as failure:
-            return {"hop_failed": str(failure)}
+            return StatesOffered(failed=str(failure))
         self._offered = offer, names, [state["n_parts"] for state in message["states"]]
-        return {"place": list(offer.place)}
+        return StatesOffered(place=offer.place)
 
     def _serve(self) -> Header:
         """Wait for the host that needs the offered states, and send them."""
         if self._offered is None:
-            return {"hop_failed": "nothing is offered"}
+            return {"failed": "nothing is offered"}
         (offer, names, n_parts), self._offered = self._offered, None
         found = [as_owner(partial(self._states.find, name)) for name in names]
         states = [state for state in found if state is not None]
         if len(states) < len(names):
             offer.close()
-            return {"hop_failed": "a state was let go after it was offered"}
+            return {"failed": "a state was let go after it was offered"}
         lengths = [state.lengths[:most] for state, most in zip(states, n_parts, strict=True)]
 
         def read(state: int, part: int) -> bytes:
-            return as_owner(lambda: self._states.read(states[state], part))
+            data = as_owner(lambda: self._states.read(states[state], part))
+            if data is None:  # when it is asked for in the other way, it is not held any more
+                raise HopFailed("a state cannot be read")
+            return data
 
         try:
             offer.serve(lengths, read, Interrupts())
         except HopFailed as failure:
-            return {"hop_failed": str(failure)}
+            return {"failed": str(failure)}
         return {}
 
     def _address(self) -> str:
@@ -254,13 +253,12 @@ class _Session:
         """Train or evaluate models whose states are at hosts; hold the new states here, if that is asked for.
 
         ``hop`` has ``run_id``; ``sources``, for each member where its state is (`_sources`); ``pulls``, where other
-        hosts offer states; ``task`` and ``versions`` of the new states, or null, for what is trained. The answer also
-        has ``held``, whether the new states are held; ``adopted``, if the same request was done before; ``pull_s``.
-        Or only ``absent``, the members whose state is not here; or ``hop_failed`` with the number of the ``pull``.
+        hosts offer states; ``task`` and ``versions`` of the new states, or null, for what is trained. The answer is a
+        `Hopped`; no blobs come with new states that are held.
         """
         is_training = hop["task"] is not None
         if is_training and (made := self._made(hop)) is not None:
-            return made, []
+            return to_json(Hopped(made, held=True, adopted=True)), []
         began = time.monotonic()
         pulled: list[list[list[Blob]]] = []
         for number, one in enumerate(hop["pulls"]):
@@ -269,19 +267,19 @@ class _Session:
             try:
                 pulled.append([list(state) for state in pull(HopPlace(*one["place"]), ticket, expected, Interrupts())])
             except HopFailed as failure:
-                return {"hop_failed": str(failure), "pull": number}, []
+                return to_json(Hopped(failed=str(failure), pull=number)), []
         absent, blobs = self._sources(message["members"], parts, hop["sources"], pulled)
         if absent:
-            return {"absent": absent}, []
+            return to_json(Hopped(absent=tuple(absent))), []
         pull_s = time.monotonic() - began
         child.send(message, blobs)
         del parts, pulled
         blobs.clear()
         answer, new = child.receive()
         if not is_training or "error" in answer:
-            return {**answer, "held": False, "pull_s": pull_s}, new
+            return to_json(Hopped(answer, pull_s=pull_s)), new
         is_held = self._hold(hop, answer, new)
-        return {**answer, "held": is_held, "pull_s": pull_s}, []
+        return to_json(Hopped(answer, held=is_held, pull_s=pull_s)), []
 
     def _sources(
         self, members: Sequence[Header | None], parts: list[bytes], sources: Json, pulled: Sequence[list[list[Blob]]]
@@ -324,17 +322,13 @@ class _Session:
 
         def read() -> list[Blob] | None:
             held = self._states.find(_name_of(source["held"]))
-            if held is None:
-                return None
-            numbers = range(len(held.lengths))[: source["n_parts"]]
-            parts: list[Blob] = [self._states.read(held, part) for part in numbers]
-            is_damaged = source["n_parts"] is None and seals.digest_of_all(parts) != held.name.digest
-            return None if is_damaged else parts
+            parts = None if held is None else self._states.parts(held, source["n_parts"])
+            return None if parts is None else list(parts)
 
         return as_owner(read)
 
     def _made(self, hop: Header) -> Header | None:
-        """Return the answer to a request that was done before, if all states that it trained are held here."""
+        """Return the trainer's answer to a request that was done before, if all new states are held here."""
         held = as_owner(lambda: self._states.made_by(hop["run_id"], hop["task"]))
         if not held:
             return None
@@ -343,9 +337,8 @@ class _Session:
         names = {state.name for state in held}
         if not {name for name, *_ in _new_states(hop, answer)} <= names:
             return None
-        if not all([as_owner(partial(self._states.is_whole, state)) for state in held]):  # all, to let each go
-            return None
-        return {**answer, "held": True, "adopted": True, "pull_s": 0.0}
+        are_whole = [as_owner(partial(self._states.parts, state)) is not None for state in held]  # all, to let each go
+        return answer if all(are_whole) else None
 
     def _hold(self, hop: Header, answer: Header, blobs: list[Blob]) -> bool:
         """Hold new states; return whether they are what the trainer's answer says. A trainer can send anything."""

@@ -22,8 +22,8 @@ import plpy
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, Frame, Header
-from mop_backend.host_states import Away, Gone, HostStates
+from mop_backend.frames import Blob, Check, Frame, Header, of_answers
+from mop_backend.host_states import Away, Gone, HostStates, NewStates, Reply
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
     Answer,
@@ -60,6 +60,7 @@ from mop_backend.messages import (
     StateAway,
     StateDescription,
     StateGone,
+    StateWrite,
     Train,
     TrainedMembers,
     TrainRequest,
@@ -88,6 +89,9 @@ from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
+#: A state that stays at a host has at most the larger of these: so many bytes; so many times those of the one before,
+#: because a copy for another optimizer gets more variables.
+_SMALL_STATE, _MOST_GROWTH = 64 << 20, 4
 _MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
@@ -135,11 +139,12 @@ class Writer:
         self._child: Local | Remote | Dispatch | None = None
         self._ready = False  # whether the trainer has reported that it is ready
         self._shards: set[str] = set()
+        self._fingerprints: dict[str, str] = {}  # of shards that were loaded
         # The shard that was loaded last: available for one order, even if it is too large for the cache.
         self._fresh: str | None = None
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
-        self._seed = answer["seed"]
+        self._seed, self._created = answer["seed"], answer["created"]
         self._custom = self._record.custom_functions()
         self._owner = answer["owner"]
         self._place = place_of(self._plan["training"], segment_id)
@@ -247,7 +252,8 @@ class Writer:
         server = self._server if all(write is None or write.slot is None for write in order.members) else None
         if self._server is not None and self._plan.get("direct_hops"):
             self._let_go(self._server)
-        answer, parts, pull_s = self._trained(request, models, blobs, None if server is None else order)
+        new = None if server is None else self._new_states(order.members, request)
+        answer, parts, pull_s = self._trained(request, models, blobs, new)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
         if min(sizes) < 0 or (server is None and sum(sizes) != len(parts)):
@@ -265,6 +271,8 @@ class Writer:
                 continue
             check_digest(model, trained.figures)
             _check_timing(trained.figures.timing, len(order.members))
+            if server is not None:
+                _check_bytes(model, trained.figures.state_bytes)
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
             figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
@@ -275,26 +283,27 @@ class Writer:
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
     def _trained(
-        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], held: Train | None
+        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], new: NewStates | None
     ) -> tuple[TrainedMembers, list[Blob], dict[str, float]]:
         """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
 
-        With ``held``, the order, the new states stay at the segment's host, which has committed them by then.
+        With ``new``, the new states stay at the segment's host, which has committed them by then.
         """
         header, n_parts = as_request(request), [None] * len(models)
-        if held is None and not _are_at_hosts(models):
+        if new is None and not _are_at_hosts(models):
             return (*self._ask(header, blobs, TrainedMembers), {})
-        new = () if held is None else held.members
-        versions = None if held is None else [None if w is None else (w.mst_key, w.version) for w in new]
-        answer, parts = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts, versions))
-        if held is not None and answer.pop("held", None) is not True:
+        reply: Reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts, new)
+        if new is not None and not reply.held:
             raise BadMessage("its states are not those of which it says the digests")
-        pull_s = answer.pop("pull_s", 0.0)
-        if not isinstance(pull_s, float) or not 0.0 <= pull_s <= _MOST_S:
+        if not 0.0 <= reply.pull_s <= _MOST_S:
             raise BadMessage("its times are no times of a task")
-        for name in ("held", "adopted"):
-            answer.pop(name, None)
-        return of_answer(TrainedMembers, answer), parts, {"pull_s": pull_s}
+        return of_answer(TrainedMembers, reply.answer), reply.blobs, {"pull_s": reply.pull_s}
+
+    def _new_states(self, writes: Sequence[StateWrite | None], request: TrainRequest) -> NewStates:
+        """Return what is said of the states of a visit that stay at the segment's host."""
+        shards = [request.shard] if request.sample is None else [request.shard, request.sample]
+        origin = [self._created, *(self._fingerprints.get(shard) for shard in shards)]
+        return NewStates([None if write is None else (write.mst_key, write.version) for write in writes], origin)
 
     def _let_go(self, server: str) -> None:
         """Send the segment's host the names of the states that it is to let go."""
@@ -303,9 +312,16 @@ class Writer:
             self._host_states.let_go(self._trainer, released)
             self._record.copies_gone(server, released)
 
-    def _connect(self, server: str) -> Remote:
-        """Return a relay to another host of the run."""
-        return Remote(Interrupts(), server, self._record.host_access(server), self._run_id)
+    def _connect(self, server: str, check_time: Check | None = None) -> Remote:
+        """Return a relay to a host of the run."""
+        interrupts = Interrupts()
+
+        def check() -> None:
+            interrupts()
+            if check_time is not None:
+                check_time()
+
+        return Remote(check, server, self._record.host_access(server), self._run_id)
 
     def _evaluate(self, order: Evaluate, present: Sequence[ShardName]) -> Evaluated:
         """Evaluate the members on those of the order's shards that the trainer has.
@@ -335,8 +351,8 @@ class Writer:
         if not _are_at_hosts(models):
             return self._ask(header, blobs, EvaluatedMembers)[0]
         n_parts = [None if model is None else model["forward_parts"] for model in models]
-        answer, _ = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts))
-        return of_answer(EvaluatedMembers, {k: v for k, v in answer.items() if k not in ("held", "pull_s")})
+        reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts)
+        return of_answer(EvaluatedMembers, reply.answer)
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
         """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
@@ -430,6 +446,7 @@ class Writer:
         loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
         rows, _ = _read(loaded, LoadedRows)
         self._shards, self._fresh = set(rows.cached_shards), shard.key
+        self._fingerprints[shard.key] = rows.fingerprint
         return ShardLoaded(self._versions, rows)
 
     def _start(self) -> None:
@@ -502,6 +519,16 @@ def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
+
+
+def _check_bytes(model: Header, n_bytes: int) -> None:
+    """Raise BadMessage unless a state that stays at its host is of a size that others can take from there: what they
+    take is limited by the recorded one."""
+    most = of_answers().blob_bytes or 0  # as if it came here
+    if model["state_version"] and model["state_bytes"]:  # version 0 can be one of another backend
+        most = min(most, max(_SMALL_STATE, _MOST_GROWTH * model["state_bytes"]))
+    if not 0 < n_bytes <= most:  # defence: bytes-of-a-held-state
+        raise BadMessage("its states are larger than they can be")
 
 
 def _check_members(models: Sequence[object], answered: Sequence[object]) -> None:

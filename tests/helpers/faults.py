@@ -190,8 +190,9 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
     return True
 
 
-def kill_backend(db, pid: int) -> None:
-    """Kill a backend with SIGKILL and wait until the server, which restarts all sessions, answers again."""
+def kill_backend(db, pid: int) -> bool:
+    """Kill a backend with SIGKILL and wait until the server, which restarts all sessions, answers again; return False
+    if the backend has just ended."""
     with contextlib.closing(db.connect()) as witness:
         restarts = kill(pid)
 
@@ -204,6 +205,7 @@ def kill_backend(db, pid: int) -> None:
         if restarts:
             wait_for(ended, what="the end of all sessions")
     wait_for(lambda: answers(db), what="the server")
+    return restarts
 
 
 def answers(db) -> int | None:

@@ -182,6 +182,20 @@ def test_a_host_is_added_and_removed_in_one_transaction(pair):
     assert pair.at["alpha"].rows("SELECT * FROM madlib_mop.coordinator") == []
 
 
+def test_a_host_that_was_restored_from_a_dump_is_paired_again(pair):
+    """A dump has no keys. The host keeps its number of segments, and its tables."""
+    db, alpha = pair.db, pair.at["alpha"]
+    pair.pair("alpha", 3)
+    key = "SELECT key FROM madlib_mop.{}"
+    for change in ("DELETE FROM madlib_mop.coordinator", "UPDATE madlib_mop.coordinator SET key = sha256('another')"):
+        alpha.rows(change)
+        db.rows("SELECT madlib_mop.add_host('alpha')")
+        assert bytes(db.value(key.format("host"))) == bytes(alpha.value(key.format("coordinator")))
+    assert db.value("SELECT n_segments FROM madlib_mop.host") == 3
+    assert "has already been added" in refusal(db, "SELECT madlib_mop.add_host('alpha')")[1]
+    db.rows("SELECT madlib_mop.remove_host('alpha')")
+
+
 def test_a_host_that_is_gone_can_be_removed(pair):
     """A host that is not reachable is removed here, and a WARNING says what to do there."""
     pair.pair("alpha", 1)

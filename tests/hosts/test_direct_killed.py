@@ -3,10 +3,13 @@
 import contextlib
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
+import psycopg2
 import pytest
 
 from tests.conftest import run
@@ -126,12 +129,17 @@ def test_processes_of_segments(bench, chance, kind):
     check_all(bench, run_id, seen)
 
 
+def n_restarts(bench) -> int:
+    """Return how often hosts have restarted all their sessions, by their logs."""
+    return sum(at.cluster.log_tail(1 << 20).count("terminated; reinitializing") for at in bench.at.values())
+
+
 @pytest.mark.parametrize("end", [senders, receivers])
 @pytest.mark.parametrize("how", ["terminated", "killed"])
 def test_a_session_at_an_end_of_a_hop(bench, chance, end, how):
     """SIGKILL of a backend makes PostgreSQL restart all sessions of that host."""
     call, run_id, seen = begin(bench, f"t_{end.__name__}_{how}")
-    n_ended = 0
+    n_ended, before = 0, n_restarts(bench)
     while n_ended < TIMES and call.running:
         pause(chance, 0.5)
         at = bench.at[chance.choice(HOSTS)]
@@ -141,12 +149,11 @@ def test_a_session_at_an_end_of_a_hop(bench, chance, end, how):
             if not found or not is_at_work(bench, run_id):
                 continue
             if how == "killed":
-                kill_backend(at, chance.choice(found))
+                n_ended += kill_backend(at, chance.choice(found))
             else:
-                at.rows("SELECT pg_terminate_backend(%s)", [chance.choice(found)])
-            n_ended += 1
+                n_ended += at.value("SELECT pg_terminate_backend(%s)", [chance.choice(found)])
     call.succeed()
-    assert n_ended
+    assert n_ended and n_restarts(bench) - before >= (n_ended if how == "killed" else 0)
     check_all(bench, run_id, seen)
 
 
@@ -194,12 +201,19 @@ def test_the_postmaster_of_a_host(bench, chance):
     pause(chance, 0.3)
     beta = bench.at["beta"].cluster
     own = {beta.server_pid, *sessions(bench.at["beta"])}
-    kill(beta.server_pid)
+    started = "SELECT pg_postmaster_start_time()"
+    before = bench.at["beta"].value(started)
+    assert call.running and kill(beta.server_pid)
     wait_for(lambda: not any(map(alive, own)), 60, "the end of the host's processes")
-    (beta.datadir / "postmaster.pid").unlink()  # a process that its parent has not waited for counts as running
+    # a process that its parent has not waited for counts as running
+    lock = beta.datadir / "postmaster.pid"
+    _, _, _, port, sockets, *_ = lock.read_text().splitlines()
+    lock.unlink()
+    (Path(sockets) / f".s.PGSQL.{port}.lock").unlink(missing_ok=True)
     beta.start()
     bench.move("beta")
     call.succeed()
+    assert bench.at["beta"].value(started) > before and beta.server_pid not in own
     check_all(bench, run_id, seen)
 
 
@@ -261,12 +275,12 @@ def made_again(db, before: int, at_least: int) -> int:
 
 
 def test_a_host_that_is_replaced(bench):
-    """A new database gets the rows from a dump, and the key; then resume continues the run."""
+    """A new database gets the rows from a dump; the error names the call that pairs it again, and resume continues the
+    run."""
     at = bench.at["beta"]
     dsn = at.cluster.dsn_for(at.name)
     dump = subprocess.run([at.cluster.bindir / "pg_dump", dsn], check=True, capture_output=True).stdout
     assert b"held_part" not in dump
-    key = bench.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = 'beta'")[0]
     for number in range(TRIES):
         before = bench.db.value(_MADE_AGAIN)
         call, run_id, seen = begin(bench, f"t_replaced_{number}")
@@ -278,7 +292,10 @@ def test_a_host_that_is_replaced(bench):
         run(at.cluster.connect(), f'CREATE DATABASE "{at.name}"')
         psql = [at.cluster.bindir / "psql", "-q", "-v", "ON_ERROR_STOP=1", dsn]
         subprocess.run(psql, input=dump, check=True, stdout=subprocess.DEVNULL)
-        at.rows("INSERT INTO madlib_mop.coordinator (coordinator, key) VALUES (%s, %s)", key)
+        with pytest.raises(psycopg2.Error, match="shares no key") as refused:
+            bench.db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+        (pairing,) = re.findall(r"SELECT madlib_mop.add_host\(.*?\);", refused.value.diag.message_hint)
+        bench.db.rows(pairing)
         bench.db.rows("SELECT madlib_mop.resume(%s)", [run_id])
         check_all(bench, run_id, seen)
         n_again = made_again(bench.db, before, n_there)

@@ -7,7 +7,15 @@ import secrets
 import threading
 
 import pytest
-from mop_backend.messages import EvaluateRequest, ModelStart, TrainRequest, as_request
+from mop_backend.messages import (
+    EvaluateRequest,
+    Hopped,
+    ModelStart,
+    StatesOffered,
+    TrainRequest,
+    as_request,
+    of_answer,
+)
 
 from tests.helpers.hosts import ANALYST, relay_to, serving_tls
 from tests.helpers.security.attacks import SOFTMAX
@@ -48,19 +56,23 @@ def connect(hosts):
 
 
 def train(relay, epoch=1, version=1, state=None, n_blobs=0, blobs=(), pulls=(), task=None, **hop):
-    """Make a visit whose new state is held at the relay's host; return the answer."""
+    """Make a visit whose new state is held at the relay's host; return what the session answers."""
     start = ModelStart(MODEL, n_blobs=n_blobs, has_state=bool(n_blobs), digest=None if state is None else state[3])
     header = as_request(TrainRequest((start,), "training:0", epoch, 0))
     task = task or hashlib.sha256(json.dumps(header).encode()).hexdigest()
     hop = {"run_id": RUN, "sources": [None], "pulls": list(pulls), "task": task, "versions": [[1, version]], **hop}
     answer, sent = relay.do({**header, "hop": hop}, list(blobs))
     assert not sent
-    return answer
+    return of_answer(Hopped, answer)
 
 
-def named(answer, version=1):
+def figures_of(hopped):
+    return hopped.answer["members"][0]["figures"]
+
+
+def named(hopped, version=1):
     """Return the name of the state of an answer."""
-    return [RUN, 1, version, answer["members"][0]["figures"]["digest_out"]]
+    return [RUN, 1, version, figures_of(hopped)["digest_out"]]
 
 
 def parts_of(relay, name):
@@ -79,31 +91,34 @@ def is_held(relay, name):
 
 def offer(relay, name, ticket, n_parts=None):
     states = [{"name": name, "n_parts": n_parts}]
-    return relay.do({"op": "offer", "run_id": RUN, "states": states, "ticket": ticket.hex()}, [])[0]
+    return of_answer(
+        StatesOffered, relay.do({"op": "offer", "run_id": RUN, "states": states, "ticket": ticket.hex()}, [])[0]
+    )
 
 
 @contextlib.contextmanager
 def served(relay, name, n_parts=None):
     """Offer a state while the context is open; yield what another host needs to get it."""
     ticket = secrets.token_bytes(32)
-    place = offer(relay, name, ticket, n_parts)["place"]
+    place = offer(relay, name, ticket, n_parts).place
     answers = []
     thread = threading.Thread(target=lambda: answers.append(relay.do({"op": "serve", "run_id": RUN}, [])[0]))
     thread.start()
-    yield {"place": place, "ticket": ticket.hex(), "states": [[None if n_parts else name[3], 1 << 20]]}
+    yield {"place": list(place), "ticket": ticket.hex(), "states": [[None if n_parts else name[3], 1 << 20]]}
     thread.join()
     assert answers == [{}]
 
 
 def test_a_state_hops_to_another_host_with_the_bits_of_the_old_way(hosts, connect):
+    logs = {name: len(hosts.at[name].cluster.log_tail(1 << 20)) for name in ("alpha", "beta")}
     alpha, beta, keeper = connect("alpha"), connect("beta"), connect("alpha", trains=False)
     first = train(alpha)
-    assert (first["held"], first.get("adopted")) == (True, None)
+    assert (first.held, first.adopted) == (True, False)
     state = named(first)
     with served(keeper, state) as pull:
         source = {"pulled": [0, 0]}
         second = train(beta, epoch=2, version=2, state=state, pulls=[pull], sources=[source])
-    assert second["held"] and second["members"][0]["figures"]["digest_in"] == state[3]
+    assert second.held and figures_of(second)["digest_in"] == state[3]
     # the old way: the state goes through the coordinator
     parts = parts_of(keeper, state)
     assert hashlib.sha256(b"".join(parts)).hexdigest() == state[3]
@@ -112,8 +127,8 @@ def test_a_state_hops_to_another_host_with_the_bits_of_the_old_way(hosts, connec
     # and where it is
     third = train(alpha, epoch=2, version=2, state=state, sources=[{"held": state, "n_parts": None}])
     assert named(third, 2) == named(second, 2)
-    for name in ("alpha", "beta"):
-        assert "Traceback" not in hosts.at[name].cluster.log_tail(2000)
+    for name, length in logs.items():
+        assert "Traceback" not in hosts.at[name].cluster.log_tail(1 << 20)[length:]
 
 
 def test_a_state_is_evaluated_elsewhere_and_nothing_stays_there(hosts, connect):
@@ -124,7 +139,7 @@ def test_a_state_is_evaluated_elsewhere_and_nothing_stays_there(hosts, connect):
 
     def evaluated(relay, sources, pulls=()):
         hop = {"run_id": RUN, "sources": sources, "pulls": list(pulls), "task": None, "versions": None}
-        return relay.do({**header, "hop": hop}, [])[0]["members"][0]["loss"]
+        return relay.do({**header, "hop": hop}, [])[0]["answer"]["members"][0]["loss"]
 
     here = evaluated(alpha, [{"held": state, "n_parts": None}])
     with served(keeper, state) as pull:
@@ -137,9 +152,8 @@ def test_a_request_that_was_done_is_not_done_again(connect):
     """Its answer was lost: the state and the answer are adopted, in another session too."""
     first = train(connect("alpha"))
     again = train(connect("alpha"))
-    assert again.pop("adopted") is True and again.pop("held") is True
-    assert again["members"] == first["members"]
-    assert "adopted" not in train(connect("alpha"), epoch=2)
+    assert again.adopted and again.held and again.answer == first.answer
+    assert not train(connect("alpha"), epoch=2).adopted
 
 
 @pytest.mark.parametrize("damage", ["UPDATE {} SET data = '\\x00' WHERE part = 0", "DELETE FROM {} WHERE part = 0"])
@@ -149,7 +163,7 @@ def test_a_damaged_state_is_made_again_and_not_adopted(hosts, connect, damage):
     number = "SELECT number FROM madlib_mop.held_state WHERE coordinator IS NOT NULL"
     at.rows(damage.format(f"madlib_mop.held_part_{at.value(number)}"))
     again = train(alpha)
-    assert "adopted" not in again and named(again) == state
+    assert not again.adopted and named(again) == state
     assert hashlib.sha256(b"".join(parts_of(alpha, state))).hexdigest() == state[3]
 
 
@@ -208,20 +222,66 @@ def test_a_state_that_a_session_reads_is_emptied_later(hosts, connect):
 def test_a_state_that_is_not_held_is_said_to_be_absent(connect):
     alpha = connect("alpha")
     state = [RUN, 1, 1, "0" * 64]
-    assert offer(alpha, state, bytes(32)) == {"absent": [0]}
-    assert train(alpha, epoch=2, state=state, sources=[{"held": state, "n_parts": None}]) == {"absent": [0]}
-    assert alpha.do({"op": "serve", "run_id": RUN}, [])[0] == {"hop_failed": "nothing is offered"}
+    assert offer(alpha, state, bytes(32)) == StatesOffered(absent=(0,))
+    assert train(alpha, epoch=2, state=state, sources=[{"held": state, "n_parts": None}]) == Hopped(absent=(0,))
+    assert alpha.do({"op": "serve", "run_id": RUN}, [])[0] == {"failed": "nothing is offered"}
+
+
+@contextlib.contextmanager
+def unreadable(at, sqlstate):
+    """Have a state at a host that nobody can read: a view raises the error of a page that is damaged."""
+    number = at.value("SELECT number FROM madlib_mop.held_state WHERE coordinator IS NOT NULL")
+    table = f"madlib_mop.held_part_{number}"
+    at.rows(
+        "CREATE FUNCTION public.damaged() RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'invalid page'"
+        f" USING ERRCODE = '{sqlstate}'; END $$"
+    )
+    at.rows(f"ALTER TABLE {table} RENAME TO held_part_away")
+    at.rows(f"CREATE VIEW {table} AS SELECT part, public.damaged() AS data FROM madlib_mop.held_part_away")
+    try:
+        yield
+    finally:
+        at.rows(f"DROP VIEW {table}")
+        at.rows(f"ALTER TABLE madlib_mop.held_part_away RENAME TO held_part_{number}")
+        at.rows("DROP FUNCTION public.damaged()")
+
+
+@pytest.mark.parametrize("sqlstate", ["XX001", "58030"])
+@pytest.mark.parametrize("way", ["sent", "fetched", "read"])
+def test_a_state_that_cannot_be_read_is_lost(hosts, connect, way, sqlstate):
+    """It is made again from the one before: no failure of the model."""
+    alpha, beta, keeper = connect("alpha"), connect("beta"), connect("alpha", trains=False)
+    state = named(train(alpha))
+    with unreadable(hosts.at["alpha"], sqlstate):
+        if way == "sent":
+            ticket = secrets.token_bytes(32)
+            place = list(offer(keeper, state, ticket).place)
+            pull = {"place": place, "ticket": ticket.hex(), "states": [[state[3], 1 << 20]]}
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(keeper.do({"op": "serve", "run_id": RUN}, [])[0]))
+            thread.start()
+            assert train(beta, epoch=2, state=state, pulls=[pull], sources=[{"pulled": [0, 0]}]).failed
+            thread.join()
+            assert answers == [{"failed": "a state cannot be read"}]
+        elif way == "fetched":
+            assert not is_held(keeper, state)
+        else:
+            sources = [{"held": state, "n_parts": None}]
+            assert train(alpha, epoch=2, state=state, sources=sources) == Hopped(absent=(0,))
+        assert not is_held(keeper, state)
+    again = train(alpha)
+    assert not again.adopted and named(again) == state and is_held(keeper, state)
 
 
 def test_a_host_that_cannot_be_reached_is_an_answer_and_the_trainer_works_on(connect):
     alpha, beta, keeper = connect("alpha"), connect("beta"), connect("alpha", trains=False)
     state = named(train(alpha))
-    place = offer(keeper, state, bytes(32))["place"]
+    place = list(offer(keeper, state, bytes(32)).place)
     keeper.close()  # its session ends, and does not listen any more
     pull = {"place": place, "ticket": bytes(32).hex(), "states": [[state[3], 1 << 20]]}
     answer = train(beta, epoch=2, state=state, pulls=[pull], sources=[{"pulled": [0, 0]}])
-    assert answer["pull"] == 0 and answer["hop_failed"]
-    assert train(beta)["held"]
+    assert answer.pull == 0 and answer.failed
+    assert train(beta).held
 
 
 def test_hops_use_tls_where_the_server_does(hosts, connect):
@@ -231,7 +291,7 @@ def test_hops_use_tls_where_the_server_does(hosts, connect):
         state = named(train(alpha))
         with served(keeper, state) as pull:
             assert len(pull["place"][2]) == 64
-            assert train(beta, epoch=2, state=state, pulls=[pull], sources=[{"pulled": [0, 0]}])["held"]
+            assert train(beta, epoch=2, state=state, pulls=[pull], sources=[{"pulled": [0, 0]}]).held
 
 
 def test_tickets_are_in_no_log(hosts, connect):

@@ -79,7 +79,15 @@ def test_states_of_runs_that_go_on_are_not_swept_before_their_first_visit_is_com
         db.rows(
             "UPDATE madlib_mop.run SET state = %s, plan = %s WHERE run_id = %s", [state, json.dumps(plan), OTHER]
         )
-        assert sorted(record.runs_at_hosts()) == expected, (state, plan)
+        assert record.held_by_hosts(RUN).runs == expected, (state, plan)
+
+
+def test_hosts_are_told_the_states_of_a_run_that_they_are_to_hold(db, record):
+    record_run(db, OTHER, db.cluster.superuser, plan=PLAN)
+    held = record.held_by_hosts(RUN)
+    assert [(copy.version, copy.server) for copy in held.copies] == [(2, "beta")] and held.runs == [RUN, OTHER]
+    held = record.held_by_hosts(OTHER)
+    assert held.copies == [] and held.runs == [RUN, OTHER]
 
 
 def test_a_state_that_comes_home_replaces_the_one_that_was_there(db, record):

@@ -47,14 +47,25 @@ def test_a_state_is_not_seen_through_its_partition(runs):
         assert error.sqlstate == "42501"
 
 
-def test_a_state_that_a_driver_wrote_is_not_seen_even_where_default_privileges_give_it_away(runs):
+def test_default_privileges_give_nobody_rights_to_the_partitions_of_states(runs):
+    """With the right TRIGGER, a user could have code run as the superuser that writes the states."""
     session, slot = runs.connect(), CAROLS * 1000 + 7
     with session.cursor() as cursor:
-        cursor.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC")
-        create_slot(record_on(session), slot)
-        cursor.execute("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC")
+        cursor.execute(f"ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC, {ALICE}")
+        try:
+            create_slot(record_on(session), slot)
+        finally:
+            cursor.execute(f"ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC, {ALICE}")
         cursor.execute("INSERT INTO madlib_mop.model_state VALUES (%s, %s, 1, 0, 0, 'x')", [slot, CAROLS])
-    assert runs.rows(f"SELECT * FROM madlib_mop.model_state_{CAROLS}_7", role=ALICE) == []
+    table = f"madlib_mop.model_state_{CAROLS}_7"
+    for statement in (
+        f"SELECT * FROM {table}",
+        f"TRUNCATE {table}",
+        f"CREATE TRIGGER t AFTER INSERT ON {table} EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    ):
+        assert refusal_of(runs, statement, role=ALICE).sqlstate == "42501"
+    others = "SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE c.oid = %s::regclass AND grantee <> relowner"
+    assert runs.value(others, [table]) == 0
     drop_slots(record_on(session), [slot], ("SELECT 1", {}))
     session.close()
 

@@ -33,12 +33,15 @@ _SUPERUSERS_ONLY = (
 _DRAW = """
 INSERT INTO madlib_mop.coordinator (coordinator, key)
 SELECT %s, pg_catalog.sha256(pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), ''))
-FROM pg_catalog.generate_series(1, 4) RETURNING key
+FROM pg_catalog.generate_series(1, 4) ON CONFLICT (coordinator) DO UPDATE SET key = excluded.key RETURNING key
 """
+_OURS = "SELECT coordinator, pg_catalog.encode(key, 'hex') AS key, n_segments FROM madlib_mop.host WHERE server = $1"
+_THEIRS = "SELECT pg_catalog.encode(key, 'hex') FROM madlib_mop.coordinator WHERE coordinator = %s"
 _FORGET = "DELETE FROM madlib_mop.coordinator WHERE coordinator = %s"
 _ADD = """
 INSERT INTO madlib_mop.host (server, n_segments, coordinator, key, versions)
 VALUES ($1::pg_catalog.name, $2, $3, $4, $5::pg_catalog.jsonb)
+ON CONFLICT (server) DO UPDATE SET n_segments = excluded.n_segments, key = excluded.key, versions = excluded.versions
 """
 _TABLES_THERE = """
 SELECT DISTINCT coalesce(i.inhparent, f.ftrelid)::pg_catalog.regclass::pg_catalog.text AS name
@@ -57,16 +60,13 @@ WHERE h.server = $1 AND pg_catalog.pg_xact_status(h.xid) = 'in progress'
 
 
 def add_host(call: Call) -> None:
-    """Check a foreign server, pair with it, and add it as a host."""
+    """Check a foreign server, pair with it, and add it as a host; pair again with one that has lost the key, because it
+    was restored from a dump or replaced."""
     call.need_superuser(*_SUPERUSERS_ONLY)
     session, server = call.session, call.arguments["server"]
     engine_of(session).check_host(server)
     asked = call.arguments.get("n_segments")
-    if session.execute("SELECT 1 AS found FROM madlib_mop.host WHERE server = $1", [server]):
-        raise NotReady(
-            f"server {server} has already been added. Received: {server!r}",
-            hint=f"To pair again, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
-        )
+    added = next(iter(session.execute(_OURS, [server])), None)
     record = open_record(call.info)
     catalog = record.raw
     login = read_login(catalog, server, call.info.role)
@@ -75,9 +75,16 @@ def add_host(call: Call) -> None:
         try:
             for problem in problems(connection, login, catalog, ours):
                 raise problem
-            n_segments = asked or one_row(connection.execute("SELECT madlib_mop_calls.count_cores()"))[0]
+            if added and connection.execute(_THEIRS, [added["coordinator"]]).fetchone() == (added["key"],):
+                raise NotReady(
+                    f"server {server} has already been added. Received: {server!r}",
+                    hint=f"To pair again, or with another n_segments: SELECT madlib_mop.remove_host('{server}');"
+                    " first.",
+                )
+            n_segments = asked or (added and added["n_segments"])
+            n_segments = n_segments or one_row(connection.execute("SELECT madlib_mop_calls.count_cores()"))[0]
             versions = read_versions(connection)
-            coordinator = secrets.token_hex(16)
+            coordinator = added["coordinator"] if added else secrets.token_hex(16)
             key = one_row(connection.cursor(binary=True).execute(_DRAW, [coordinator]))[0]
             try:
                 _try_trainer(session, record, login, coordinator, key)

@@ -164,6 +164,6 @@ def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogC
     if theirs is None or bytes(theirs[0]) != bytes(key):
         yield NotReady(
             f"server {login.server} rejects this server's requests: it does not have the shared key",
-            hint=f"Pair them anew: SELECT madlib_mop.remove_host('{login.server}');"
-            f" SELECT madlib_mop.add_host('{login.server}');",
+            hint=f"If it was replaced, or restored from a dump, which has no keys: SELECT"
+            f" madlib_mop.add_host('{login.server}'); pairs them again.",
         )

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
@@ -45,7 +47,7 @@ from mop_backend.messages import (
 )
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
@@ -73,6 +75,9 @@ from madlib_mop.engines.sessions.session import (
     both,
 )
 from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, OutOfResources, from_dict
+
+if TYPE_CHECKING:
+    from madlib_mop.driver.running.host_sessions import HostSessions
 
 
 async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed | None:
@@ -185,18 +190,19 @@ class SegmentSessions:
         events, self._events = self._events, []
         return events
 
-    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+    @cached_property
+    def _host_sessions(self) -> HostSessions:
+        from madlib_mop.driver.running.host_sessions import HostSessions  # brings psycopg 3 along
+
+        return HostSessions(self._record, self._run_id)
+
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone | None:
         """Read the parts of a model's newest state at its host; see `segments.Segments`."""
-        from madlib_mop.driver.running.host_sessions import fetch_state  # brings psycopg 3 along
+        return self._host_sessions.fetch(model)
 
-        return fetch_state(self._record, self._run_id, model)
-
-    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+    def sweep(self, servers: Collection[str]) -> None:
         """Send each host the states that it is to hold; see `segments.Segments`."""
-        from madlib_mop.driver.running.host_sessions import sweep_host
-
-        for server, of_server in copies.items():
-            sweep_host(self._record, self._run_id, server, of_server)
+        self._host_sessions.sweep(servers)
 
     def pause(self) -> None:
         """End all sessions, until `open`; an evaluation of the policy, which has a time limit, is not disturbed."""

@@ -3,14 +3,14 @@
 `segment_sessions.SegmentSessions` implements it with sessions of the server; unit tests, with a fake.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from mop_backend.frames import Header
 from mop_backend.messages import Answer, Order, StateAway, StateGone
 
-from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 
 
@@ -103,12 +103,13 @@ class Segments(Protocol):
             If the run cannot go on: a segment stays lost, or its rows or the libraries' versions are not the run's.
         """
 
-    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
-        """Return the parts of a model's newest state, which a host holds, or why that is not possible now."""
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone | None:
+        """Return the parts of a model's newest state, which a host holds, or why that is not possible now; None: ask
+        again later."""
 
-    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
-        """Let each host let go of all states of the run but these, and of those of runs that are over; no segment may
-        have a task. A host that cannot be reached is left out."""
+    def sweep(self, servers: Collection[str]) -> None:
+        """Let hosts let go of all states of the run that the record does not name, and of those of runs that are over;
+        no segment may have a task. A host that cannot be reached is left out."""
 
     def pause(self) -> None:
         """End all sessions, until `open`; no segment may have a task."""

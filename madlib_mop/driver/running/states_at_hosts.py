@@ -9,7 +9,7 @@ schedule, and must have the recorded result. So no visit, no metric and no decis
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ from madlib_mop.errors import NotReady
 from madlib_mop.schedule import Scheduler, Unit
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
+_MOST_LOST = 20
 _FETCHED = "fetched"
 _FORGOTTEN_S = 30.0  # after a longer pause between two tries, a wait begins anew
 
@@ -92,14 +93,13 @@ class StatesAtHosts:
         self._waits: dict[int, _Wait] = {}  # by mst_key
         self._again: dict[int, list[Again]] = defaultdict(list)  # by segment
         self._lost: set[int] = set()  # models whose state is being made again
+        self._n_lost = Counter[tuple[int, int]]()  # how often hosts have lost a version of a model
         self._queued: set[int] = set()  # of these, those with a visit in `_again` or in flight
 
     def sweep(self) -> None:
         """Let hosts let go of states that the record does not name; no writer may be at work."""
-        copies: dict[str, list[StateCopyRow]] = {server: [] for server in self._servers.values() if server is not None}
-        for copy in self._record.state_copies(self._run.run_id):
-            copies.setdefault(copy.server, []).append(copy)
-        self._segments.sweep(copies)
+        of_copies = {copy.server for copy in self._record.state_copies(self._run.run_id)}
+        self._segments.sweep({server for server in self._servers.values() if server is not None} | of_copies)
 
     def end(self) -> None:
         """Let hosts let go of all states of the run: they have come home."""
@@ -158,15 +158,29 @@ class StatesAtHosts:
     # States that are lost
 
     def gone(self, answer: StateGone, version: int | None = None) -> None:
-        """Have states made again that a host does not hold: those of a version, or the newest ones."""
+        """Have states made again that a host does not hold: those of a version, or the newest ones.
+
+        Raises NotReady if that does not help.
+        """
         for key in answer.mst_keys:
             lost = self._model(key).state_version if version is None else version
-            self._record.copy_lost(self._run.run_id, key, lost, answer.server)
+            if self._record.copy_lost(self._run.run_id, key, lost, answer.server):
+                self._count_loss(key, lost, answer.server)  # no other task has missed it before
             self._tell(f"host {answer.server} has lost a state of mst_key {key}: its last visits are made again")
             self._waits.pop(key, None)
             self._lost.add(key)
             self._hold(key)
             self._continue(key)
+
+    def _count_loss(self, mst_key: int, version: int, server: str) -> None:
+        self._n_lost[mst_key, version] += 1
+        if self._n_lost[mst_key, version] > _MOST_LOST:
+            raise NotReady(
+                f"host {server} does not keep the states that it is given: version {version} of mst_key {mst_key} was"
+                f" lost {_MOST_LOST + 1} times",
+                hint=f"Check its disk and its log, or replace it. SELECT madlib_mop.resume({self._run.run_id}); then"
+                " continues the run.",
+            )
 
     def next_again(self, idle: Collection[int]) -> list[tuple[int, Again]]:
         """Return the visits to make again that idle segments can begin, with these."""
@@ -226,14 +240,16 @@ class StatesAtHosts:
     # States that come home
 
     def bring_home(self, mst_key: int) -> bool:
-        """Fetch the newest state of a model; return False if that is not possible now: its host is away, or has lost
-        it."""
+        """Fetch the newest state of a model; return False if that is not possible now: it is on its way, or its host is
+        away, or has lost it."""
         model = self._model(mst_key)
         if model.state_server is None:
             return True
         if mst_key in self._lost:
             return False  # it is being made again
         fetched = self._segments.fetch(model)
+        if fetched is None:
+            return False
         if isinstance(fetched, StateAway):
             self.away([mst_key], fetched)
             return False

@@ -165,7 +165,7 @@ class HostSession:
         if sealed is None and not wait:
             return {}, []
         fields = self._opened(sealed)
-        return fields, self._parts(fields.pop("blobs"))
+        return fields, self._parts(fields.pop("blobs", None))
 
     def _masked(self, header: Header) -> Header:
         """Return a header without its tickets as they are: who sees the host's statements must not learn them."""
@@ -188,15 +188,21 @@ class HostSession:
         of_answers().check_header(answer.encode())  # defence: size-of-an-answer
         if not seals.is_signed(self._answer_key, answer, signature):  # defence: signed-answers
             raise NotSealed
-        fields: Header = json.loads(answer)
-        if fields.pop("number") != self._n_messages:  # defence: number-of-an-answer = fields.pop("number") is None
+        try:
+            fields: Header = json.loads(answer)
+        except (ValueError, RecursionError):
+            raise NotSealed from None
+        # defence: number-of-an-answer = fields.pop("number") is None
+        if not isinstance(fields, dict) or fields.pop("number", None) != self._n_messages:
             raise NotSealed
         return fields
 
-    def _parts(self, digests: Sequence[str]) -> list[Blob]:
+    def _parts(self, digests: object) -> list[Blob]:
         """Return the blobs of the last answer. Raises NotSealed and TooLarge."""
         limits = of_answers()
         parts: list[Blob] = []
+        if not isinstance(digests, list):
+            raise NotSealed
         limits.check_blobs([0] * len(digests))
         for number, digest in enumerate(digests):
             part = self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number)
@@ -234,7 +240,12 @@ def _error_fields(error: psycopg.Error, request: Header, host: HostSession | Non
     fields = {"sqlstate": found.sqlstate, "message": message, "hint": found.hint}
     if request["op"] == "connect":
         fields["message"] = f"{request['server']}: {message}"
-        if found.sqlstate == "42501":
+        if found.sqlstate == seals.NO_KEY:
+            fields["hint"] = (
+                "If the host was replaced, or restored from a dump, which has no keys, a superuser pairs it again here:"
+                f" SELECT madlib_mop.add_host('{request['server']}');"
+            )
+        elif found.sqlstate == "42501":
             grant = "There, madlib_mop.grant_use must have let in the mapping's user"
             fields["hint"] = f"{grant}; here, add_host the server."
         elif found.hint:

@@ -32,6 +32,7 @@ _WRITERS = "tests/security/test_writers.py::"
 _RELAY = "tests/unit/engines/test_relay.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
 _HOPS = "tests/unit/backend/test_hops.py::"
+_HOST_STATES = "tests/unit/backend/test_host_states.py::"
 _SUPERUSERS = "tests/security/test_superusers.py::"
 _TYPES = "tests/security/test_types.py::"
 
@@ -72,9 +73,49 @@ DEFENCES = (
         (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
     ),
     Defence(
+        "bytes-of-a-held-state",
+        "a host that lies about the size of a new state is not believed",
+        (_WRITER + "test_a_host_that_lies_about_the_size_of_a_state_is_not_believed",),
+    ),
+    Defence(
+        "memory-of-a-hop",
+        "a host takes no more bytes at once than a quarter of its memory, whatever the record says",
+        (_HOPS + "test_more_than_a_host_takes_at_once_is_not_taken",),
+    ),
+    Defence(
+        "place-of-a-hop",
+        "a host connects to an address and a port that another one names, and looks up no names",
+        (_HOPS + "test_a_place_is_an_address_and_a_port",),
+    ),
+    Defence(
+        "proof-of-a-hop",
+        "leading parts of a state arrive as they were sent, also without TLS",
+        (_HOPS + "test_leading_parts_that_were_changed_on_the_way_are_not_taken",),
+    ),
+    Defence(
+        "tls-of-a-hop",
+        "states do not go from host to host without TLS where the coordinator's connection to one of them demands it",
+        (_HOST_STATES + "test_no_state_goes_directly_without_tls_where_a_connection_demands_it",),
+    ),
+    Defence(
+        "parts-of-a-fetch",
+        "a host that sends empty parts, or another number of them than it has said, does not hold the state",
+        (_HOPS + "test_a_host_that_sends_something_else_does_not_hold_the_state",),
+    ),
+    Defence(
+        "bytes-of-a-fetch",
+        "the coordinator takes no more bytes from a host than the recorded ones of a state",
+        (_HOPS + "test_a_host_that_sends_more_than_the_state_does_not_hold_it",),
+    ),
+    Defence(
+        "absent-states",
+        "a session at a host can only lack states that the host has to hold or that it has kept",
+        (_HOST_STATES + "test_a_session_that_lacks_what_it_was_sent_is_not_believed",),
+    ),
+    Defence(
         "grants-on-held-states",
-        "default privileges give nobody rights to the tables of states at hosts",
-        ("tests/hosts/test_held_states.py::test_default_privileges_give_nobody_rights_to_the_tables_of_states",),
+        "default privileges give nobody rights to the tables of states, here and at hosts",
+        ("tests/security/test_own_runs.py::test_default_privileges_give_nobody_rights_to_the_partitions_of_states",),
     ),
     Defence(
         "steps-of-segments",

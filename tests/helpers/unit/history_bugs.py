@@ -329,7 +329,8 @@ HOP_BUGS = (
     Bug(
         "a state that a host has lost is looked for there again",
         f"{_RUNNING}/states_at_hosts.py",
-        "            self._record.copy_lost(self._run.run_id, key, lost, answer.server)\n",
+        "            if self._record.copy_lost(self._run.run_id, key, lost, answer.server):\n"
+        "                self._count_loss(key, lost, answer.server)  # no other task has missed it before\n",
         "",
     ),
     Bug(

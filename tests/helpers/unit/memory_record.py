@@ -355,12 +355,14 @@ class MemoryRecord:
     def state_copies(self, run_id: int) -> list[StateCopyRow]:
         return [copy for copy in self.copies.values() if not copy.released]
 
-    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> None:
+    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> bool:
         self.on_write()
         copy = self.copies.get((mst_key, version))
-        if copy is not None and copy.server == server and not copy.released:
-            del self.copies[mst_key, version]
-            self.lost.add((mst_key, version))
+        if copy is None or copy.server != server or copy.released:
+            return False
+        del self.copies[mst_key, version]
+        self.lost.add((mst_key, version))
+        return True
 
     def forget_copies(self, run_id: int) -> None:
         self.on_write()

@@ -22,7 +22,7 @@ from mop_backend.messages import (
     VisitsCommitted,
 )
 
-from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
+from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
     Notified,
@@ -260,16 +260,19 @@ class SimulatedSegments:
             events.append(Notified())
         return events
 
-    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone | None:
         self._world.pass_time(self._world.seconds("fetch", 0.0, 0.5))
+        if self._world.seconds("fetch takes longer", 0.0, 1.0) < 0.2:
+            return None
         assert model.state_server is not None, "a host holds it"
         missing = self._missing({model.mst_key: (model.state_version, model.digest, model.state_server)})
         return [b"state"] if missing is None else missing
 
-    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+    def sweep(self, servers: Collection[str]) -> None:
         assert not self.has_task, "no writer is at work"
-        for server, named in copies.items():
+        for server in servers:
             if int(server[-1]) not in self._world.lost_hosts:
+                named = [copy for copy in self._record.state_copies(1) if copy.server == server]
                 kept = {(copy.mst_key, copy.version): copy.digest for copy in named}
                 held = self._record.held[server]
                 self._record.held[server] = {place: d for place, d in held.items() if kept.get(place) == d}

@@ -2,16 +2,18 @@
 
 import hashlib
 import hmac
+import resource
 import secrets
 import socket
 import struct
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 
 import pytest
-from mop_backend import hops
-from mop_backend.hops import HopFailed, Offer, Pulled, pull, server_certificate
+from mop_backend import hops, seals
+from mop_backend.frames import FrameLimits
+from mop_backend.hops import HopFailed, HopPlace, Offer, Pulled, StateLost, fetch, pull, server_certificate
 
 from tests.helpers.certificates import make_certificate
 
@@ -126,7 +128,7 @@ def test_a_ticket_is_worth_one_pull():
 def test_a_listener_that_does_not_know_the_ticket_is_not_believed():
     """Another program can listen at the port when the sender has ended."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        place = hops.HopPlace("127.0.0.1", listener.getsockname()[1], None)
+        place = HopPlace("127.0.0.1", listener.getsockname()[1], None)
 
         def answer():
             connection, _ = listener.accept()
@@ -194,6 +196,102 @@ def test_another_state_than_the_recorded_one_is_not_taken(sent, expected, reason
     hop(offer, receive, sent)
 
 
+def test_more_than_a_host_takes_at_once_is_not_taken(monkeypatch):
+    """Whatever the record says of the states: a host that lies has sent the number of their bytes."""
+    monkeypatch.setattr(hops, "of_answers", lambda: FrameLimits(blob_bytes=5))
+    test_another_state_than_the_recorded_one_is_not_taken([[b"abc"], [b"def"]], [Pulled(None, 9)] * 2, "at once")
+
+
+@contextmanager
+def false_sender(*sent):
+    """Have a listener that knows a ticket, and sends this; yield its place and the ticket."""
+    ticket = secrets.token_bytes(32)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def answer():
+            raw, _ = listener.accept()
+            with raw:
+                shown = hops._greet(hops._Connection(raw, no_interrupt, 5.0, time.monotonic() + 5), ticket, None)
+                with suppress(ConnectionError):
+                    for each in sent:
+                        raw.sendall(each(shown) if callable(each) else each)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield HopPlace("127.0.0.1", listener.getsockname()[1], None), ticket
+        thread.join()
+
+
+def test_a_state_that_is_only_claimed_takes_no_memory(monkeypatch):
+    monkeypatch.setattr(hops, "of_answers", lambda: FrameLimits(blob_bytes=1 << 60))
+    with false_sender(struct.pack(">IIQ", 1, 1, 1 << 50), b"few bytes") as (place, ticket):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(HopFailed, match="closed the connection"):
+            pull(place, ticket, [Pulled(None, 1 << 50)], no_interrupt)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024  # KiB
+
+
+@pytest.mark.parametrize("changed", ["data", "parts", "place"])
+def test_leading_parts_that_were_changed_on_the_way_are_not_taken(changed):
+    """The record has no digest of them, and without TLS, somebody can be between the two hosts."""
+    digest = hashlib.sha256(b"abcd").digest()
+
+    def proof(shown):
+        lengths = [4] if changed == "parts" else [1, 3]
+        return hops._proof_of_state(shown, 1 if changed == "place" else 0, lengths, digest)
+
+    data = b"abcX" if changed == "data" else b"abcd"
+    with false_sender(struct.pack(">IIQQ", 1, 2, 1, 3), data, proof) as (place, ticket):
+        with pytest.raises(HopFailed, match="not what the other host has sent"):
+            pull(place, ticket, [Pulled(None, 4)], no_interrupt)
+
+
+def test_a_transfer_has_an_end_whatever_is_sent(monkeypatch):
+    """Each part may be in time: all together count."""
+    monkeypatch.setattr(hops, "_SPARE_S", 0.3)
+    slowly = [lambda shown: time.sleep(0.1) or b"x"] * 20
+    with false_sender(struct.pack(">IIQ", 1, 1, 1000), *slowly) as (place, ticket):
+        with pytest.raises(HopFailed, match="takes too long"):
+            pull(place, ticket, [Pulled(None, 1000)], no_interrupt)
+    assert hops.transfer_s(10_000_000) == pytest.approx(10.3)
+
+
+def test_a_sender_that_is_slow_does_not_send_without_end(monkeypatch):
+    monkeypatch.setattr(hops, "_SPARE_S", 0.3)
+    ticket = secrets.token_bytes(32)
+    offer = Offer(ticket, "127.0.0.1")
+
+    def receive():
+        with pytest.raises(HopFailed):
+            pull(offer.place, ticket, [Pulled(None, 1000)], no_interrupt)
+
+    def slow(state, part):
+        time.sleep(0.01)
+        return b"x"
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with pytest.raises(HopFailed, match="takes too long|has ended"):
+        offer.serve([[1] * 1000], slow, no_interrupt)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "place", [("localhost", 5500, None), ("127.0.0.1", 0, None), ("127.0.0.1", 1 << 16, None), ("", 1, None),
+              ("127.0.0.1", -1, None), ("127.0.0.1", 5500, "not a digest")]
+)  # fmt: skip
+def test_a_place_is_an_address_and_a_port(place, monkeypatch):
+    """A host that lies must not make another one look up names."""
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("it connects"))
+    with pytest.raises(HopFailed, match="no address and port"):
+        pull(HopPlace(*place), bytes(32), EXPECTED, no_interrupt)
+
+
+def test_a_host_listens_at_addresses_only():
+    with pytest.raises(HopFailed, match="IP address. Received: 'localhost'"):
+        Offer(bytes(32), "localhost")
+
+
 def test_leading_parts_have_no_digest():
     ticket = secrets.token_bytes(32)
     offer = Offer(ticket, "127.0.0.1")
@@ -256,3 +354,64 @@ def test_a_key_with_a_passphrase_is_not_asked_for(tmp_path):
     key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n")
     with pytest.raises(HopFailed, match="certificate"):
         server_certificate(certificate, key)
+
+
+# Through the coordinator
+
+NAME = [7, 1, 3, "digest"]
+STATE = [b"ab", b"c"]
+WHOLE = Pulled(seals.digest_of_all(STATE), 3)
+
+
+def session(*answers):
+    """Return a session at a host, which gives these answers: the number of parts, and the blobs."""
+    left = list(answers)
+
+    def ask(request):
+        assert request["op"] == "held_part" and request["state"] == NAME and request["run_id"] == NAME[0]
+        assert request["part"] == len(answers) - len(left)
+        n_parts, blobs = left.pop(0)
+        return {} if n_parts is None else {"n_parts": n_parts}, list(blobs)
+
+    return ask
+
+
+def test_a_state_is_fetched_part_by_part():
+    assert fetch(session((2, [b"ab"]), (2, [b"c"])), NAME, WHOLE, None) == STATE
+    assert fetch(session((2, [b"ab"])), NAME, Pulled(None, 3), 1) == [b"ab"]
+    assert fetch(session((2, [b"ab"]), (2, [b"c"])), NAME, Pulled(None, 3), 5) == STATE
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(None, [])],
+        [(2, [])],
+        [(2, [b"ab", b"c"])],
+        [(2, [b""])],
+        [(2, [b"ab"]), (3, [b"c"])],
+        [(2, [b"ab"]), (1, [b"c"])],
+        [(0, [b"ab"])],
+        [(-1, [b"ab"])],
+        [(1 << 40, [b"ab"])],
+        [("2", [b"ab"])],
+        [(2, [b"ab"]), (2, [b"cd"])],
+        [(2, [b"ab"]), (2, [b"X"])],
+    ],
+)
+def test_a_host_that_sends_something_else_does_not_hold_the_state(answers):
+    with pytest.raises(StateLost):
+        fetch(session(*answers), NAME, WHOLE, None)
+
+
+def test_a_host_that_sends_more_than_the_state_does_not_hold_it():
+    """Also of leading parts, which have no digest in the record."""
+    for answers in ([(1, [b"abcd"])], [(2, [b"ab"]), (2, [b"cd"])]):
+        with pytest.raises(StateLost):
+            fetch(session(*answers), NAME, Pulled(None, 3), 2)
+
+
+def test_a_fetch_has_an_end(monkeypatch):
+    monkeypatch.setattr(hops, "_SPARE_S", -1.0)
+    with pytest.raises(HopFailed, match="takes too long"):
+        fetch(session((2, [b"ab"])), NAME, WHOLE, None)

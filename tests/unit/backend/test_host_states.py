@@ -2,17 +2,19 @@
 
 import json
 import sys
-from types import ModuleType
+import time
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 import pytest
-from mop_backend import process, refusals, seals
+from mop_backend import hops, messages, process, refusals, seals
+from mop_backend.messages import BadMessage, Hopped, StatesOffered
 
 _PLPY = ModuleType("plpy")
 _PLPY.SPIError = _PLPY.Error = Exception
 with mock.patch.dict(sys.modules, {"plpy": _PLPY}):  # of the module's imports
     from mop_backend import host_states
-    from mop_backend.channels import HostLost
+    from mop_backend.channels import HostLost, HostRefused, Remote
 
 RUN = 7
 OWN, A, B = "own", "alpha", "beta"
@@ -25,9 +27,9 @@ class Network:
     ----------
     held : dict
         Of each host, the parts of each state by its name.
-    down, mute, unreachable, damaged : set of str
-        Hosts that cannot be reached by anybody, that cannot listen, that the segment's host cannot connect to, and that
-        send other bytes than they were given.
+    down, mute, unreachable, damaged, with_tls, demanding : set of str
+        Hosts that cannot be reached by anybody, that cannot listen, that the segment's host cannot connect to, that
+        send other bytes than they were given, that have a certificate, and to which only TLS may be used.
     log : list of (str, str)
         The requests to hosts.
     """
@@ -35,11 +37,13 @@ class Network:
     def __init__(self):
         self.held = {server: {} for server in (OWN, A, B, *"cdef")}
         self.down, self.mute, self.unreachable, self.damaged = set(), set(), set(), set()
+        self.with_tls, self.demanding = set(), set()
         self.log = []
         self.relays = []
 
-    def connect(self, server):
+    def connect(self, server, check_time):
         self.relays.append(Relay(self, server))
+        self.relays[-1].check_time = check_time
         return self.relays[-1]
 
     def model(self, key, server, parts=(b"ab", b"c"), n_forward=1):
@@ -66,7 +70,8 @@ class Relay:
     def __init__(self, network, server):
         self.network, self.server = network, server
         self.alive, self.offer, self.serves = True, None, False
-        self.lost_at = set()  # requests during which the connection is lost
+        self.lost_at, self.refused_at = set(), set()  # requests during which the connection is lost, or that fail
+        self.demands_tls = server in network.demanding
 
     def ask(self, request, blobs=()):
         self._reached(request["op"])
@@ -81,11 +86,12 @@ class Relay:
         names = [tuple(state["name"]) for state in request["states"]]
         absent = [number for number, name in enumerate(names) if name not in held]
         if absent:
-            return {"absent": absent}, []
+            return messages.to_json(StatesOffered(absent=tuple(absent))), []
         if self.server in self.network.mute:
-            return {"hop_failed": "there is no free port"}, []
+            return messages.to_json(StatesOffered(failed="there is no free port")), []
         self.offer = request
-        return {"place": [self.server, self.network.relays.index(self), None]}, []
+        certificate = "ab" * 32 if self.server in self.network.with_tls else None
+        return messages.to_json(StatesOffered((self.server, self.network.relays.index(self), certificate))), []
 
     def send(self, request):
         self._reached(request["op"])
@@ -106,6 +112,8 @@ class Relay:
         if self.server in self.network.down or op in self.lost_at:
             self.alive = False
             raise HostLost("the connection was refused")
+        if op in self.refused_at:
+            raise HostRefused({"sqlstate": "XX000", "message": "an error"})
 
 
 class Trainer:
@@ -121,10 +129,14 @@ class Trainer:
     def __init__(self, network, server=OWN):
         self.network, self.server = network, server
         self.requests, self.kept, self.changes = [], {}, {}
+        self.error, self.says = None, None  # the trainer's error; what the session says in place of all
+        self.demands_tls = server in network.demanding
 
     def ask(self, header, blobs=()):
         self.requests.append(header)
         hop = header.get("hop")
+        if self.says is not None:
+            return {**messages.to_json(Hopped()), **self.says}, []
         assert self.server is not None or hop is None, "a trainer on this server gets all states with the request"
         sources = hop["sources"] if hop else [None] * len(header["members"])
         pulled = []
@@ -132,7 +144,7 @@ class Trainer:
             server, port, _ = one["place"]
             relay = self.network.relays[port]
             if server in self.network.unreachable or not relay.serves:
-                return {"hop_failed": "no route to host", "pull": number}, []
+                return messages.to_json(Hopped(failed="no route to host" * 50, pull=number)), []
             assert one["ticket"] == relay.offer["ticket"] and len(one["ticket"]) == 64
             held = self.network.held[server]
             states = [held[tuple(s["name"])][: s["n_parts"]] for s in relay.offer["states"]]
@@ -163,9 +175,11 @@ class Trainer:
             found.append(parts)
         assert not rest
         if absent:
-            return {"absent": absent}, []
-        answer = {"got": found, **self.changes}
-        return {**answer, "held": hop["task"] is not None, "pull_s": 0.0} if hop else answer, []
+            return messages.to_json(Hopped(absent=tuple(absent))), []
+        answer = {"got": found} if self.error is None else {"error": self.error}
+        if hop is None:
+            return answer, []
+        return messages.to_json(Hopped(answer, held=hop["task"] is not None, **self.changes)), []
 
 
 @pytest.fixture
@@ -187,21 +201,26 @@ def states_at(network, own=OWN):
     return host_states.HostStates(RUN, own, network.connect)
 
 
-def ask(states, trainer, models, blobs=(), versions=True, n_blobs=0, epoch=2):
-    """Train models whose new states stay; without ``versions``, they come with the answer."""
-    new = [None if m is None else (m["mst_key"], m["state_version"] + 1) for m in models] if versions else None
+def reply_to(states, trainer, models, blobs=(), stays=True, n_blobs=0, epoch=2, origin="a run"):
+    """Train models whose new states stay; without ``stays``, they come with the answer."""
+    versions = [None if m is None else (m["mst_key"], m["state_version"] + 1) for m in models]
+    new = host_states.NewStates(versions, origin) if stays else None
     header = request_of(models, n_blobs, epoch)
-    return states.ask(trainer, header, models, blobs, [None] * len(models), new)[0]
+    return states.ask(trainer, header, models, blobs, [None] * len(models), new)
+
+
+def ask(*args, **options):
+    return reply_to(*args, **options).answer
 
 
 def evaluate(states, trainer, models):
-    return states.ask(trainer, request_of(models), models, [], [m["forward_parts"] for m in models])[0]
+    return states.ask(trainer, request_of(models), models, [], [m["forward_parts"] for m in models]).answer
 
 
 def test_a_state_at_the_own_host_is_read_there(network):
     trainer = Trainer(network)
-    answer = ask(states_at(network), trainer, [network.model(1, OWN)])
-    assert answer["got"] == [[b"ab", b"c"]] and answer["held"] and not network.log
+    reply = reply_to(states_at(network), trainer, [network.model(1, OWN)])
+    assert reply.answer["got"] == [[b"ab", b"c"]] and reply.held and not network.log
 
 
 def test_a_state_at_another_host_goes_directly_with_a_ticket_of_its_own(network):
@@ -229,7 +248,7 @@ def test_states_of_several_models_come_from_where_each_is(network):
 
 def test_a_trainer_on_this_server_gets_states_with_the_request(network):
     trainer = Trainer(network, None)
-    answer = ask(states_at(network, None), trainer, [network.model(1, A)], versions=False)
+    answer = ask(states_at(network, None), trainer, [network.model(1, A)], stays=False)
     assert answer == {"got": [[b"ab", b"c"]]} and network.asked("offer") == []
 
 
@@ -243,6 +262,24 @@ def test_what_cannot_go_directly_goes_through_this_session_in_the_same_visit(net
     assert network.asked("offer") == [A], "the other way is not tried each time"
 
 
+def test_where_hosts_do_not_connect_the_direct_way_is_tried_from_time_to_time(network, monkeypatch):
+    """After 30 s, then after pauses that double. It is told once."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(host_states, "time", clock)
+    states, network.unreachable = states_at(network), {A}
+    tried = []
+    for clock.now in (0, 29, 31, 89):
+        before = len(network.asked("offer"))
+        assert ask(states, Trainer(network), [network.model(1, A)])["got"] == [[b"ab", b"c"]]
+        tried.append(len(network.asked("offer")) - before)
+    assert tried == [1, 0, 1, 0]
+    (detour,) = states.new_detours()
+    assert (detour.sender, detour.receiver, len(detour.reason)) == (A, OWN, 200)
+    network.unreachable, clock.now = set(), 92
+    ask(states, Trainer(network), [network.model(1, A)])
+    assert len(network.asked("offer")) == 3 and states.new_detours() == ()
+
+
 def test_a_state_that_no_host_has_is_gone(network):
     away, here = network.model(1, A), network.model(2, OWN)
     network.held[A].clear()
@@ -254,7 +291,7 @@ def test_a_state_that_no_host_has_is_gone(network):
         ask(states_at(network), Trainer(network), [here])
     assert (gone.value.server, gone.value.mst_keys) == (OWN, (2,))
     with pytest.raises(host_states.Gone) as gone:
-        ask(states_at(network, None), Trainer(network, None), [away], versions=False)
+        ask(states_at(network, None), Trainer(network, None), [away], stays=False)
     assert (gone.value.server, gone.value.mst_keys) == (A, (1,))
 
 
@@ -280,10 +317,10 @@ def test_a_host_that_cannot_be_reached_is_named(network, own):
     network.down = {B}
     models = [network.model(1, A), network.model(2, B)]
     with pytest.raises(host_states.Away, match="refused") as away:
-        ask(states_at(network, own), Trainer(network, own), models, versions=False)
+        ask(states_at(network, own), Trainer(network, own), models, stays=False)
     assert away.value.server == B
     network.down = set()
-    assert ask(states_at(network, own), Trainer(network, own), models, versions=False)["got"] == [[b"ab", b"c"]] * 2
+    assert ask(states_at(network, own), Trainer(network, own), models, stays=False)["got"] == [[b"ab", b"c"]] * 2
 
 
 def test_a_host_that_is_lost_before_it_serves_is_asked_again(network):
@@ -294,10 +331,22 @@ def test_a_host_that_is_lost_before_it_serves_is_asked_again(network):
     assert len(network.relays) == 2 and not network.relays[0].alive
 
 
-def test_a_state_that_has_arrived_counts_although_its_sender_is_lost(network):
+def test_a_host_that_has_restarted_is_asked_again_once(network):
     states = states_at(network)
     ask(states, Trainer(network), [network.model(1, A)])
-    network.relays[0].lost_at = {"answer of serve"}
+    network.relays[0].lost_at = {"offer"}
+    assert ask(states, Trainer(network), [network.model(2, A)])["got"] == [[b"ab", b"c"]]
+    network.down = {A}
+    with pytest.raises(host_states.Away):
+        ask(states, Trainer(network), [network.model(3, A)])
+    assert len(network.relays) == 3 and not any(relay.alive for relay in network.relays)
+
+
+@pytest.mark.parametrize("how", ["lost_at", "refused_at"])
+def test_a_state_that_has_arrived_counts_although_its_sender_is_lost(network, how):
+    states = states_at(network)
+    ask(states, Trainer(network), [network.model(1, A)])
+    setattr(network.relays[0], how, {"answer of serve"})
     assert ask(states, Trainer(network), [network.model(2, A)])["got"] == [[b"ab", b"c"]]
     assert ask(states, Trainer(network), [network.model(3, A)])["got"] == [[b"ab", b"c"]]
     assert len(network.relays) == 2
@@ -307,8 +356,8 @@ def test_nobody_waits_for_a_host_that_has_needed_nothing(network):
     """It had done the request before: the new state is adopted. Or it has failed."""
     states, trainer = states_at(network), Trainer(network)
     trainer.changes = {"adopted": True}
-    assert ask(states, trainer, [network.model(1, A)])["adopted"] and not network.listening
-    trainer.changes = {"error": {"sqlstate": "53200", "message": "not enough memory"}}
+    assert reply_to(states, trainer, [network.model(1, A)]).held and not network.listening
+    trainer.error = {"sqlstate": "53200", "message": "not enough memory"}
     with pytest.raises(refusals.Refused, match="not enough memory"):
         ask(states, trainer, [network.model(1, A)])
     assert not network.listening
@@ -325,8 +374,7 @@ def test_nobody_waits_for_a_host_that_has_needed_nothing(network):
 def test_leading_parts_are_pulled_once_for_several_evaluations(network):
     states, trainer, models = states_at(network), Trainer(network), [network.model(1, A), network.model(2, OWN)]
     for _ in range(3):
-        answer = evaluate(states, trainer, models)
-        assert answer["got"] == [[b"ab"], [b"ab"]] and answer["held"] is False
+        assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
     assert network.asked("offer") == [A]
     trainer.kept = {}  # its session has done something else
     assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
@@ -358,7 +406,105 @@ def test_a_task_is_what_is_asked_for_whatever_way_the_state_takes(network):
     tasks = {task(OWN), task(A), task(None)}
     network.unreachable = {B}
     assert {task(B)} == tasks and len(tasks) == 1
-    assert len({*tasks, task(OWN, version=4), task(OWN, epoch=3)}) == 3
+    others = {task(OWN, version=4), task(OWN, epoch=3), task(OWN, origin="a run with the same number")}
+    assert len(tasks | others) == 4
+
+
+@pytest.mark.parametrize("demanding", [A, OWN])
+def test_no_state_goes_directly_without_tls_where_a_connection_demands_it(network, demanding):
+    network.demanding = {demanding}
+    states = states_at(network)
+    assert ask(states, Trainer(network), [network.model(1, A)])["got"] == [[b"ab", b"c"]]
+    assert network.asked("held_part") == [A, A] and not network.listening
+    (detour,) = states.new_detours()
+    assert (detour.sender, detour.receiver) == (A, OWN) and "TLS" in detour.reason
+    network.with_tls = {B}
+    trainer = Trainer(network)
+    ask(states, trainer, [network.model(2, B)])
+    assert trainer.requests[-1]["hop"]["pulls"]
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [({"sslmode": mode}, mode in ("require", "verify-ca", "verify-full"))
+     for mode in ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")]
+    + [({}, False), ({"sslrootcert": "system"}, True), ({"sslrootcert": "ca.pem"}, False)],
+)  # fmt: skip
+def test_a_mapping_demands_tls(options, expected):
+    with mock.patch.object(process.Child, "__init__", return_value=None), mock.patch.object(Remote, "send"):
+        assert Remote(lambda: None, A, {"options": options}, RUN).demands_tls is expected
+
+
+def test_what_a_trainer_says_is_not_taken_for_what_its_session_says(network):
+    """A trainer runs what users wrote."""
+    states, trainer = states_at(network), Trainer(network)
+    trainer.says = {"answer": {"held": True, "absent": [0], "failed": "no way", "pull": 0, "adopted": True}}
+    reply = reply_to(states, trainer, [network.model(1, OWN)])
+    assert not reply.held and reply.answer == trainer.says["answer"] and len(trainer.requests) == 1
+    trainer.says = {"answer": {"error": {"message": "x" * 100_000, "sqlstate": 3}}}
+    with pytest.raises(refusals.Refused) as refused:
+        reply_to(states, trainer, [network.model(1, OWN)])
+    assert len(str(refused.value)) < 20_000 and refused.value.error["sqlstate"] == "XX000"
+
+
+@pytest.mark.parametrize(
+    "says", [{"absent": [0]}, {"absent": [1]}, {"absent": [7]}, {"absent": [-1]}, {}, {"failed": "no way", "pull": 1},
+             {"absent": "all"}, {"more": 1}]
+)  # fmt: skip
+def test_a_session_that_lacks_what_it_was_sent_is_not_believed(network, says):
+    """Only a state that it has to hold, or has kept, can be absent."""
+    trainer = Trainer(network)
+    trainer.says = says
+    with pytest.raises(BadMessage):
+        ask(states_at(network), trainer, [network.model(1, A), network.model(2, None)], [b"ab", b"c"], n_blobs=2)
+    assert not network.listening and len(trainer.requests) == 1
+
+
+def test_a_request_is_not_sent_without_end(network):
+    """Each time, the host is lost before it sends the state, and can be reached again."""
+    connect = network.connect
+
+    def connected(server, check_time):
+        relay = connect(server, check_time)
+        relay.lost_at = {"serve"}
+        return relay
+
+    states = host_states.HostStates(RUN, OWN, connected)
+    with pytest.raises(BadMessage, match="do not arrive"):
+        ask(states, Trainer(network), [network.model(1, A)])
+    assert len(network.relays) < 50
+
+
+@pytest.mark.parametrize(
+    "offers", [{}, {"place": None, "absent": [], "failed": None}, {"place": ["a", 1], "absent": [], "failed": None},
+               {"place": ["a", 1, None], "absent": [], "failed": None, "more": 1}]
+)  # fmt: skip
+def test_an_offer_that_is_malformed_is_none(network, offers):
+    relay_ask = Relay.ask
+
+    def answer(relay, request, blobs=()):
+        found = relay_ask(relay, request, blobs)
+        return (offers, []) if request["op"] == "offer" else found
+
+    with mock.patch.object(Relay, "ask", answer):
+        assert ask(states_at(network), Trainer(network), [network.model(1, A)])["got"] == [[b"ab", b"c"]]
+    assert network.asked("held_part") == [A, A]
+
+
+def test_a_host_that_does_not_answer_in_time_is_away(network, monkeypatch):
+    """A relay calls the check while it waits."""
+    relay_ask = Relay.ask
+
+    def wait(relay, request, blobs=()):
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            relay.check_time()
+            time.sleep(0.01)
+        return relay_ask(relay, request, blobs)
+
+    monkeypatch.setattr(hops, "_SPARE_S", 0.05)
+    with mock.patch.object(Relay, "ask", wait), pytest.raises(host_states.Away, match="too long"):
+        ask(states_at(network), Trainer(network), [network.model(1, A)])
 
 
 def test_a_host_is_told_what_it_may_let_go(network):

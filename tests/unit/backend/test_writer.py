@@ -63,7 +63,8 @@ class Record:
         pass
     def plan(self):
         data_set = {{"segments": [{{"segment_id": 0}}]}}
-        return {{"plan": {{"training": data_set, "trainer": {{"threads": 1}}}}, "seed": 1, "owner": 10}}
+        plan = {{"training": data_set, "trainer": {{"threads": 1}}}}
+        return {{"plan": plan, "seed": 1, "owner": 10, "created": 99.5}}
     def custom_functions(self):
         return None
     def model(self, mst_key):
@@ -81,7 +82,30 @@ writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
 writer.with_sample = lambda plan: plan
 writer._writer = writer.Writer(1, 0)
 writer._writer._shards = set({shards!r})
+{code}
 print(writer.do({order!r}))
+"""
+#: The segment is at a host, where the new states stay; a session there says how large they are.
+_AT_HOST = """
+from mop_backend.host_states import Reply
+class HostStates:
+    def ask(self, trainer, request, models, blobs, n_parts, new):
+        print("new", new.versions, new.origin)
+        return Reply({answer!r}, [], {is_held!r}, {pull_s!r})
+    def new_detours(self):
+        return ()
+    def close(self):
+        pass
+    forget_session = close
+class HostRecord(Record):
+    def model(self, mst_key):
+        return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {last_bytes!r}}}
+    def keep(self, order, write, model, figures, parts, started_at, at, server):
+        print("kept", server, figures.timing["pull_s"])
+        return figures.state_bytes
+one = writer._writer
+one._server, one._host_states, one._record = "beta", HostStates(), HostRecord(1)
+one._fingerprints = {{"training:0": "f"}}
 """
 SHARD = ShardName("training", 0)
 TOTALS = MetricTotals((("loss", 2, True),), "AAAA")
@@ -100,15 +124,61 @@ def trained(n_blobs: int = 1, **changes) -> dict:
     return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
 
 
-def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True):
+def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True, code=""):
     """Return the answer of a writer to an order, and the lines about what it did."""
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
     paths = [str(ROOT / "plpython")]
-    code = _CODE.format(paths=paths, order=as_text(order), can_be_released=can_be_released, **names)
+    code = _CODE.format(paths=paths, order=as_text(order), can_be_released=can_be_released, code=code, **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, text = done.stdout.splitlines()
     return read_answer(text), lines
+
+
+def did_at_host(state_bytes, version=7, last_bytes=100, is_held=True, pull_s=0.25):
+    """Return the answer of a writer whose new state stays at the host, and the lines about what it did."""
+    answer = {"members": [trained(1, state_bytes=state_bytes)]}
+    code = _AT_HOST.format(answer=answer, version=version, last_bytes=last_bytes, is_held=is_held, pull_s=pull_s)
+    order = train(1)
+    order.members[0].slot = None
+    return did(order, {}, code=code)
+
+
+def test_a_new_state_that_stays_at_its_host_is_kept_and_named_by_run_and_rows():
+    """A host that was restored from a backup may hold states of another run with the same number."""
+    answer, lines = did_at_host(400)
+    assert answer.committed == (CommittedVisit(1, "out", 400, "beta"),)
+    assert lines == ["new [(1, 7)] [99.5, 'f']", "kept beta 0.25"]
+
+
+MIB, PIB = 1 << 20, 1 << 50
+
+
+@pytest.mark.parametrize(
+    "state_bytes, version, last_bytes, is_believed",
+    [
+        (64 * MIB, 7, 100, True),
+        (64 * MIB + 1, 7, 100, False),
+        (64 * MIB + 1, 0, 100, True),  # of a warm start from another backend, for example
+        (80 * MIB, 7, 20 * MIB, True),
+        (81 * MIB, 7, 20 * MIB, False),
+        (PIB, 7, PIB, False),
+        (PIB, 0, None, False),
+        (0, 7, 100, False),
+        (-1, 7, 100, False),
+    ],
+)
+def test_a_host_that_lies_about_the_size_of_a_state_is_not_believed(state_bytes, version, last_bytes, is_believed):
+    """The others take as many bytes as the record says."""
+    answer, lines = did_at_host(state_bytes, version, last_bytes)
+    assert isinstance(answer, VisitsCommitted) is is_believed and len(lines) == 2
+    assert is_believed or "larger than they can be" in answer.error["message"]
+
+
+@pytest.mark.parametrize("what", [{"is_held": False}, {"pull_s": float("1e300")}, {"pull_s": -1.0}])
+def test_what_a_host_says_of_a_visit_is_checked(what):
+    answer, _ = did_at_host(400, **what)
+    assert isinstance(answer, Failed) and answer.kind == "internal"
 
 
 def test_a_visit_of_one_model_is_kept():

@@ -60,7 +60,9 @@ class Running:
         )  # fmt: skip
 
     def _lost(self, run_id, mst_key, version, server):
-        self.copies = [c for c in self.copies if (c.version, c.server) != (version, server)]
+        before = self.copies
+        self.copies = [c for c in before if (c.version, c.server) != (version, server)]
+        return len(self.copies) < len(before)
 
     @property
     def starts(self):
@@ -137,6 +139,28 @@ def test_without_any_copy_a_model_makes_all_its_visits_again(running):
     running.copies.append(running.copy(2))
     running.states.made(second)
     assert running.next_again() == [] and running.starts
+
+
+def test_a_host_that_loses_the_same_state_again_and_again_ends_the_run(running):
+    with pytest.raises(NotReady, match=r"host1 does not keep .* version 2 of mst_key 1 was lost 21 times") as refused:
+        for _ in range(30):
+            running.states.gone(GONE)
+            ((_, again),) = running.states.next_again({0, 1})
+            running.copies.append(running.copy(2))
+            running.states.made(again)
+    assert "resume(1)" in refused.value.hint
+
+
+def test_tasks_that_miss_a_state_at_the_same_time_have_lost_it_once(running):
+    for _ in range(100):
+        running.states.gone(GONE)
+    assert running.next_again() == [(1, 2, 1)]
+
+
+def test_a_state_that_is_on_its_way_is_asked_for_again(running):
+    running.segments.fetch.return_value = None
+    assert not running.states.bring_home(1) and not running.states.all_home()
+    assert not running.slots.begin_write.called and running.starts
 
 
 def test_a_state_that_two_evaluations_have_missed_is_made_again_once(running):

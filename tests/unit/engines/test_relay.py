@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 
+import psycopg
 import pytest
 from mop_backend import seals
 from mop_backend.frames import FrameLimits, of_answers
@@ -132,3 +133,27 @@ def test_memory_that_the_limit_refuses_is_an_answer(monkeypatch):
 
     answer, _ = answer_of(take_all)
     assert answer["host_refused"]["sqlstate"] == "53200"
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "1", "null", "{", "[" * 100_000, "{}", '{"number": 1}', '{"number": 1, "blobs": 5}']
+)
+def test_an_answer_of_another_form_is_not_believed(text):
+    assert answer_of(lambda _: sealed(text))[0]["host_refused"]["sqlstate"] == "42501"
+
+
+def test_a_host_without_the_key_is_to_be_paired_again(monkeypatch):
+    """A dump has no keys, so a host that was restored from one has none."""
+
+    class NoKey(psycopg.errors.InvalidAuthorizationSpecification):
+        sqlstate = seals.NO_KEY
+
+    def refuse(access):
+        raise NoKey("this server shares no key with that coordinator")
+
+    monkeypatch.setattr(relays, "HostSession", refuse)
+    relay = Relay()
+    relay.do({"op": "connect", "server": "alpha", "run_id": 1}, [])
+    answer, _ = relay.do({"op": "start"}, [])
+    refused = answer["host_refused"]
+    assert "alpha: " in refused["message"] and "SELECT madlib_mop.add_host('alpha')" in refused["hint"]
