@@ -94,6 +94,7 @@ BEGIN
         -- defence: changes-by-role = EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details, changed_by) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT SELECT, INSERT (version_id, document, weights) ON madlib_mop.version_content TO %I', role_name);
+        EXECUTE format('GRANT SELECT, INSERT (version_id, part, data) ON madlib_mop.version_part TO %I', role_name);
         -- end
     END IF;
 END

@@ -45,7 +45,7 @@ _MOST_READ_BYTES = 16 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
+    """What a visit starts from: a state in parts, or float32 weights, or (both None) a freshly drawn model.
 
     The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
     may be given no more of them than it needs (``count_forward_parts``). ``digest`` and ``weights_digest`` are those
@@ -57,7 +57,7 @@ class Start:
     """
 
     parts: list[Blob] | None = None
-    weights: Blob | None = None
+    weights: Sequence[Blob] | None = None
     digest: str | None = None
     weights_digest: str | None = None
     taken_over: bool = False

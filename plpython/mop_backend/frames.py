@@ -12,7 +12,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -100,6 +100,24 @@ def parsed(text: bytes | bytearray) -> Json:
     return json.loads(text.decode("utf-8", "surrogatepass"))  # for bytes, json.loads would look for UTF-16 too
 
 
+class BlobsInTurn:
+    """Blobs of known lengths that are made one after the other while their frame is written, as there may be many.
+
+    If one cannot be made, the frame ends in its middle, and the process at the other end must be ended.
+    """
+
+    #: Of the blobs, in bytes.
+    lengths: Sequence[int] = ()
+
+    def __iter__(self) -> Iterator[Blob]:
+        raise NotImplementedError
+
+
+def lengths_of(blobs: Iterable[Blob]) -> list[int]:
+    """Return the lengths of blobs in bytes, without making any."""
+    return list(blobs.lengths) if isinstance(blobs, BlobsInTurn) else [memoryview(blob).nbytes for blob in blobs]
+
+
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
 
@@ -176,15 +194,16 @@ class Channel:
 
         Raises PeerGone if the other end is closed.
         """
-        views = [memoryview(blob).cast("B") for blob in blobs]
+        blobs = blobs if isinstance(blobs, BlobsInTurn) else [memoryview(blob).cast("B") for blob in blobs]
+        lengths = lengths_of(blobs)
         head = header if isinstance(header, bytes) else encoded(header)
-        prefix = _PREFIX.pack(len(head), len(views)) + struct.pack(f">{len(views)}Q", *map(len, views))
-        if sum(map(len, views)) <= _SMALL_BYTES:
-            self._write(memoryview(b"".join((prefix, head, *views))))
+        prefix = _PREFIX.pack(len(head), len(lengths)) + struct.pack(f">{len(lengths)}Q", *lengths)
+        if sum(lengths) <= _SMALL_BYTES:
+            self._write(memoryview(b"".join((prefix, head, *blobs))))
             return
         self._write(memoryview(prefix + head))
-        for view in views:
-            self._write(view)
+        for blob in blobs:
+            self._write(memoryview(blob).cast("B"))
 
     def receive(self) -> Frame:
         """Read one frame: ``(header, list of bytearray)``. Raises PeerGone at end of file, and NotAFrame.

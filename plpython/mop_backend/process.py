@@ -295,6 +295,10 @@ class Child:
         os.close(self._stderr_fd)
         return True
 
+    def kill(self) -> None:
+        """Kill the process: it waits for the rest of a frame that cannot be sent. It must not be shared."""
+        self._process.kill()
+
     def stop(self, grace_s: float = 0.0) -> int | None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.
 

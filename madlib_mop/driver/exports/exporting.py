@@ -1,6 +1,5 @@
 """The commands export_model and model_card: a model as a file of another program, and its card as Markdown."""
 
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from mop_backend.keras_backends import BackendName
@@ -13,7 +12,6 @@ from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
@@ -54,10 +52,7 @@ def export_model(call: Call) -> bytes:
         "additions": additions,
     }
     with LocalTrainer(call.session, backend=BackendName.TENSORFLOW) as trainer:  # it has all formats
-        weights = read_weights(call.session, model)
-        if sha256(weights).hexdigest() != source.digest:
-            raise was_changed(model.label)
-        _, (file,) = trainer.ask(request, [weights])
+        _, (file,) = trainer.ask(request, read_weights(call.session, model).only(source.digest))
     _check_size(call, form, len(file))  # defence: size-of-an-export
     return bytes(file)
 
