@@ -184,7 +184,7 @@ BEGIN
     RETURN NEXT model_table;
     RETURN QUERY
         SELECT beside.oid::regclass FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary')
+        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary', c.relname || '_weights')
               AND beside.relowner = c.relowner;
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
         WHERE c.oid = model_table AND beside.relname = c.relname || '_summary'
@@ -195,7 +195,7 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info and its _summary';
+COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info, _summary and _weights';
 
 CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

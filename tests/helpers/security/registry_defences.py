@@ -59,6 +59,11 @@ DEFENCES_OF_REGISTRY = (
         (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
     ),
     Defence(
+        "parts-of-owners",
+        "parts of weights are the owner's only",
+        (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
+    ),
+    Defence(
         "names-of-models",
         "a role without rights sees no name",
         (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
