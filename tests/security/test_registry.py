@@ -23,7 +23,8 @@ INSERT INTO madlib_mop.version_part (version_id, part, data)
 SELECT c.version_id, n, substring(c.weights FROM 1 + 8 * n FOR 8)
 FROM madlib_mop.version_content c JOIN madlib_mop.model_version v USING (version_id), generate_series(0, 1) AS n
 WHERE v.name = 'secret' AND v.version = 2;
-UPDATE madlib_mop.version_content SET weights = NULL WHERE version_id IN (SELECT version_id FROM madlib_mop.version_part)
+UPDATE madlib_mop.version_content SET weights = NULL
+WHERE version_id IN (SELECT version_id FROM madlib_mop.version_part)
 """
 PREDICT = f"SELECT madlib_mop.predict('secret@champion', NULL, {X})"
 
