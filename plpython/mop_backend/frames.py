@@ -113,6 +113,38 @@ class BlobsInTurn:
         raise NotImplementedError
 
 
+class ChainedBlobs(BlobsInTurn):
+    """The blobs of several sequences, one after the other.
+
+    Parameters
+    ----------
+    sequences : sequence of iterables of bytes-like
+    """
+
+    def __init__(self, sequences: Sequence[Iterable[Blob]]):
+        self.lengths = [length for blobs in sequences for length in lengths_of(blobs)]
+        self._sequences = sequences
+
+    def __iter__(self) -> Iterator[Blob]:
+        for blobs in self._sequences:
+            yield from blobs
+
+
+class ReceivedBlobs(BlobsInTurn):
+    """The blobs of a frame whose header was received: each is read when it is asked for.
+
+    All must be read, once, before another frame of their channel is.
+    """
+
+    def __init__(self, lengths: Sequence[int], read: Callable[[int], bytearray]):
+        self.lengths = lengths
+        self._read, self._unread = read, iter(lengths)
+
+    def __iter__(self) -> Iterator[bytearray]:
+        for length in self._unread:
+            yield self._read(length)
+
+
 def lengths_of(blobs: Iterable[Blob]) -> list[int]:
     """Return the lengths of blobs in bytes, without making any."""
     return list(blobs.lengths) if isinstance(blobs, BlobsInTurn) else [memoryview(blob).nbytes for blob in blobs]
@@ -210,6 +242,11 @@ class Channel:
 
         The header is JSON; whoever does not trust the other process checks that it is a dict.
         """
+        header, lengths = self.receive_header()
+        return header, [self.read_blob(length) for length in lengths]
+
+    def receive_header(self) -> tuple[Header, Sequence[int]]:
+        """Read the header of a frame; return it, and the length of each blob, which `read_blob` is to read next."""
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
@@ -223,7 +260,11 @@ class Channel:
             header = self.parse(text)
         except (ValueError, RecursionError):  # defence: deep-headers = ValueError
             raise NotAFrame from None
-        return header, [self._read(length) for length in lengths]
+        return header, lengths
+
+    def read_blob(self, length: int) -> bytearray:
+        """Read the next blob of a frame, of this length in bytes. Raises PeerGone."""
+        return self._read(length)
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer."""

@@ -37,7 +37,7 @@ SELECT p.mst_key, string_agg(p.data, ''::bytea ORDER BY p.part) FROM {}_weights 
 
 @pytest.fixture(scope="module")
 def models(db):
-    """Tables ``field`` and ``parts`` with the same models, a large and a small one; in ``parts``, the large one is in parts."""
+    """Tables ``field`` and ``parts`` with the same models, a large and a small one; in ``parts``, it is in parts."""
     one_thread()
     load_digits(db, 120, 40)
     for n_hidden in (LARGE, 24):
