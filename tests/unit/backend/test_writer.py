@@ -153,7 +153,8 @@ def test_a_large_state_is_read_while_it_is_sent_and_written_while_it_is_read():
 def test_a_large_state_with_a_part_of_another_length_fails_its_model_and_ends_the_trainer():
     """The trainer waits for the rest of a frame that does not come."""
     answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], second=b"def")
-    assert isinstance(answer, Failed) and answer.kind == "model" and "its stored state is gone" in answer.error["message"]
+    assert isinstance(answer, Failed) and answer.kind == "model"
+    assert "its stored state is gone" in answer.error["message"]
     assert lines == ["stopped"]
 
 
