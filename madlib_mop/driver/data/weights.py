@@ -20,6 +20,13 @@ NO_DIGEST = "NULL::pg_catalog.text"
 PARTS = (("mst_key", "integer"), ("part", "integer"), ("data", "bytea"))
 #: The largest weights in a field. Tables of earlier versions have NULL in place of larger ones, and no parts.
 MAX_FIELD_BYTES = 1_000_000_000
+_PARTS_OF_OWNER = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_class t JOIN pg_catalog.pg_class p ON p.oid = pg_catalog.to_regclass($2)
+    WHERE t.oid = pg_catalog.to_regclass($1)
+          AND p.relowner = t.relowner  -- defence: owner-of-parts
+) AS found
+"""
 #: Bytes of a part: processes that handle one have several copies of it.
 PART_BYTES = 16 << 20
 
@@ -36,10 +43,14 @@ def present_digest(columns: Iterable[Column]) -> str:
 
 
 def find_parts(session: RelationLookup, table: Relation) -> Relation | None:
-    """Return the table with the parts of weights that do not fit into a field of a table of models; None without."""
-    found = session.existing(table.with_suffix(PARTS_SUFFIX).sql)
-    if found is None:
+    """Return the table with the parts of weights that do not fit into a field of a table of models; None without.
+
+    Most tables of models have none, and any role could make one of that name: it must have the owner of the table.
+    """
+    (row,) = session.execute(_PARTS_OF_OWNER, [table.sql, table.with_suffix(PARTS_SUFFIX).sql])
+    if not row["found"]:
         return None
+    found = session.relation(table.with_suffix(PARTS_SUFFIX).sql)
     types = {column.name: column.type_sql for column in session.columns(found)}
     return found if all(types.get(name) == type_sql for name, type_sql in PARTS[1:]) else None
 

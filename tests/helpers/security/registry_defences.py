@@ -64,6 +64,11 @@ DEFENCES_OF_REGISTRY = (
         (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
     ),
     Defence(
+        "owner-of-parts",
+        "parts of weights in a table of another role are not read",
+        ("tests/security/test_weights_in_parts.py::test_parts_of_another_role_are_not_read",),
+    ),
+    Defence(
         "names-of-models",
         "a role without rights sees no name",
         (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
