@@ -50,7 +50,11 @@ _HAS_DIGEST = (
     " AND atttypid = 'pg_catalog.text'::pg_catalog.regtype"
 )
 
-_IS_THERE = "SELECT pg_catalog.to_regclass(%s) IS NOT NULL"
+#: Whether there is a table of parts of weights; any role could make one of that name.
+_HAS_PARTS = (
+    "SELECT 1 FROM pg_catalog.pg_class t JOIN pg_catalog.pg_class p ON p.relowner = t.relowner"
+    " WHERE t.oid = pg_catalog.to_regclass(%s) AND p.oid = pg_catalog.to_regclass(%s)"
+)
 #: Of weights that the server has checked.
 _NEVER = WeightErrors(AssertionError, AssertionError)
 
@@ -465,7 +469,7 @@ class Model:
         if weights is not None:
             return arch, of_field(bytes(weights), digest, errors)
         table = self._relation.with_suffix(PARTS_SUFFIX)
-        if not self._calls.sessions.rows(_IS_THERE, [table.sql])[0][0]:
+        if not self._calls.sessions.rows(_HAS_PARTS, [self._relation.sql, table.sql]):
             raise noted(NotReady(f"{self} has no weights: model_weights is NULL, and there is no table {table}"))
         parts = self._of_key(statement("SELECT part, pg_catalog.octet_length(data) FROM {t}", t=table))
         query, key = statement("SELECT data FROM {t} WHERE part = %s", t=table), [self.mst_key]

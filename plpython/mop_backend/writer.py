@@ -22,6 +22,7 @@ from typing import TypeVar
 import plpy
 
 from mop_backend import averaging
+from mop_backend.allocation import keep_freed_memory
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.frames import Blob, BlobsInTurn, ChainedBlobs, Frame, Header, lengths_of
@@ -403,6 +404,7 @@ class Writer:
         is_large = model["digest"] is not None and model["state_bytes"] > _LARGE_BYTES
         read = self._record.state
         if is_large and not self._record.keys_as_literals:
+            keep_freed_memory()
             read = self._record.state_in_turn
         parts: Iterable[Blob] = read(model, n_parts) if is_here else []
         has_state = bool(lengths_of(parts))

@@ -34,7 +34,8 @@ from madlib_mop.trainer.data.parts import (
 
 #: The groups that a forward pass needs. They are first in a state, so only its first parts have to be sent.
 FORWARD_GROUPS = ("weights", "variables")
-DEFAULT_PART_BYTES = 64 << 20
+#: Processes that handle a part have several copies of it; those of smaller parts are in memory that is used again.
+DEFAULT_PART_BYTES = 16 << 20
 #: ``State.static_batch`` of an average of states.
 UNDECIDED = -1
 
