@@ -18,7 +18,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
-from madlib_mop.driver.data.weights import DIGEST, PARTS
+from madlib_mop.driver.data.weights import DIGEST, PARTS, find_parts
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.errors import (
@@ -146,6 +146,16 @@ def _check_output(session: CallerSession, table: Relation, columns: set[str], wh
             f"{what}: {table} exists and was not written by a fit function, so it is not dropped.",
             hint="Rename it, or choose another name.",
         )
+
+
+def _is_of(session: CallerSession, parts: Relation, tables: list[Relation], columns: set[str]) -> bool:
+    """Return whether a table has the parts of weights of a table of models, the first of those that were found.
+
+    Most tables of models have none, so one of that name may be another table.
+    """
+    if tables and tables[0].name + PARTS_SUFFIX == parts.name:
+        return find_parts(session, tables[0]) is not None
+    return _has_columns(session, parts, columns)
 
 
 def _has_columns(session: CallerSession, table: Relation, columns: set[str]) -> bool:
@@ -293,8 +303,8 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     for suffix, columns in MODEL_TABLES.items():
         place = tables[0].schema if tables else schema
         table = session.existing(".".join(quote(part) for part in (place, base + suffix) if part))
-        if table is not None and suffix == PARTS_SUFFIX and not _has_columns(session, table, columns):
-            continue  # most models have none, and it is another table
+        if table is not None and suffix == PARTS_SUFFIX and not _is_of(session, table, tables, columns):
+            continue
         if table is not None:
             check_droppable(session, table, columns, what)
             tables.append(table)
