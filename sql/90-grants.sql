@@ -12,7 +12,7 @@ VALUES
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, choose_threshold, clone_model, confusion_matrix, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
-        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, gradient_boosting, grant_model, grant_read,
+        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, export_parts, extend, gradient_boosting, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble, metrics,
         pack_columns, partial_dependence, pause, pin_model, precision_recall_curve, propose_columns, propose_networks, propose_search,
         purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, score, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
@@ -32,7 +32,7 @@ VALUES
         _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registered_model, _registry_name, _row_queries, _version_of,
         predict, predict_class, predict_json, predict_named, predict_number}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
+        _average_step, _call, _dispatch_row, _export, _export_parts, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_as_owner, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;

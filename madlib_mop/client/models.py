@@ -431,7 +431,7 @@ class Model:
         MopError
             If the role may not export the model, the format cannot express it, or a file cannot be written.
         """
-        call = call_of("export_model", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
+        call = call_of("export_parts", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
         form = Format(str(call.values[-1]))
         try:
             check_directory(Path(path))
@@ -449,9 +449,9 @@ class Model:
         return self._with_facts(lambda _, predictor: predictor.of_rows(function, rows, arguments))
 
     def _exported(self, form: Format) -> bytes:
-        return bytes(
-            self._calls.call("export_model", model_table=self.table, mst_key=self.mst_key, format=form.value)
-        )
+        given = {"model_table": self.table, "mst_key": self.mst_key, "format": form.value}
+        call = call_of("export_parts", given)
+        return b"".join(bytes(part) for (part,) in self._calls.sessions.rows_in_turn(call.text, call.values))
 
     def _stored(self) -> tuple[str, ModelWeights]:
         """Return the architecture, and the weights, which are read part by part if they do not fit into a field."""

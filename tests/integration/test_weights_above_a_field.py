@@ -7,6 +7,7 @@ It takes some minutes, 10 GB of memory and 15 GB of disk; with 3 GB of weights, 
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.client import connect
+from madlib_mop.client.exported.weights import read_safetensors
 from tests.conftest import TEMPLATE, Cluster, Database, made_by, run
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import fit, load_digits, one_thread, pack, script, select_configurations
@@ -178,12 +180,22 @@ def test_it_is_registered(large):
 def test_it_is_built_by_keras(large):
     db = large
     error = refusal_of(db, "SELECT madlib_mop.export_model('models', 1, 'keras')")
-    assert error.sqlstate == "0A000" and "to_keras()" in error.hint
+    assert error.sqlstate == "0A000" and "export_parts" in error.hint
     found = hashlib.sha256()
     with connect(db.dsn) as client:
         for weight in client.model("models", 1).to_keras().weights:
             found.update(np.ascontiguousarray(weight.numpy(), np.float32))
     assert found.hexdigest() == db.value("SELECT weights_digest FROM models WHERE mst_key = 1")
+
+
+def test_it_is_exported(large, tmp_path):
+    db = large
+    digest = db.value("SELECT weights_digest FROM models WHERE mst_key = 1")
+    with db.memory.of("export"), connect(db.dsn) as client:
+        client.model("models", 1).export(tmp_path / "exported", "safetensors")
+    arch, weights = read_safetensors((tmp_path / "exported" / "model.safetensors").read_bytes())
+    assert json.loads(arch) and hashlib.sha256(weights).hexdigest() == digest
+    shutil.rmtree(tmp_path / "exported")
 
 
 def test_it_is_dumped_and_restored(large):

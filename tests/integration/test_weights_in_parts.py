@@ -165,6 +165,8 @@ def test_exports_have_the_same_weights(registered, of):
     for table in ("field", "parts"):
         file = registered.value(f"SELECT madlib_mop.export_model('{of.format(table)}, 'safetensors')")
         assert read_safetensors(bytes(file))[1] == expected
+        parts = registered.rows(f"SELECT * FROM madlib_mop.export_parts('{of.format(table)}, 'safetensors')")
+        assert b"".join(bytes(part) for (part,) in parts) == bytes(file) and len(parts) == 1
     card = registered.value(f"SELECT madlib_mop.model_card('{of.format('parts')})")
     assert f"{N_BYTES // 4:,}" in card
 

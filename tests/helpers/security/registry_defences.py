@@ -99,6 +99,11 @@ DEFENCES_OF_REGISTRY = (
         (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
     ),
     Defence(
+        "right-to-export-parts",
+        "an export in parts asks for the right to export",
+        (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
+    ),
+    Defence(
         "size-before-export",
         "a model that is too large for a value is not converted",
         ("tests/unit/driver/test_exporting.py::test_a_model_that_is_too_large_is_refused_before_any_work",),

@@ -68,7 +68,7 @@ def test_a_model_that_is_too_large_is_refused_before_any_work(export, form):
         f"export_model: the model in format {form.value} has at least 1,073,741,761 bytes, and a value of PostgreSQL at"
         " most 1,073,741,760"
     )
-    assert "to_keras()" in raised.value.hint and export.work == []
+    assert "export_parts" in raised.value.hint and export.work == []
 
 
 def test_the_largest_weights_are_tried(export):
