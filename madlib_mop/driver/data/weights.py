@@ -2,9 +2,7 @@
 that the row has. Tables of earlier versions have none."""
 
 from collections.abc import Iterable
-from hashlib import sha256
 
-from mop_backend.frames import Blob
 from mop_backend.weights import PARTS_SUFFIX, WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
 
 from madlib_mop.catalog.names import Relation
@@ -53,11 +51,6 @@ def find_parts(session: RelationLookup, table: Relation) -> Relation | None:
     found = session.relation(table.with_suffix(PARTS_SUFFIX).sql)
     types = {column.name: column.type_sql for column in session.columns(found)}
     return found if all(types.get(name) == type_sql for name, type_sql in PARTS[1:]) else None
-
-
-def digest_of(weights: Blob | None) -> str | None:
-    """Return the SHA-256 to record for weights; None if the table has none."""
-    return None if weights is None else sha256(weights).hexdigest()
 
 
 def check_weights(weights: bytes, digest: str | None, label: str) -> bytes:
