@@ -19,7 +19,7 @@ from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 from madlib_mop.trainer.data.parts import GROUPS, StateError
-from madlib_mop.trainer.data.readable import ReadArrays, Readable
+from madlib_mop.trainer.data.readable import Readable, ReadArrays
 from madlib_mop.trainer.data.shard_file import ReadAhead, ShardFile
 from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
 from madlib_mop.trainer.data.state import (
