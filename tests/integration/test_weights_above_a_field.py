@@ -47,8 +47,8 @@ def network(n_units: int) -> str:
 class Memory:
     """The most memory of its own that a server process has had, in MB, by what it did."""
 
-    def __init__(self, server_pid: int):
-        self._server_pid, self._stop = server_pid, threading.Event()
+    def __init__(self, server_pid: int, stop: threading.Event):
+        self._server_pid, self._stop = server_pid, stop
         self.most: dict[str, int] = {}
         self.what = ""
 
@@ -70,24 +70,21 @@ class Memory:
         yield
         print(f"{what}: {time.monotonic() - started:.1f} s, server processes {self.most.get(what, 0)} MB")
 
-    def stop(self) -> None:
-        self._stop.set()
-
 
 @pytest.fixture(scope="module")
 def large(state):
     """A database on disk with the model."""
     one_thread()
     cluster = Cluster(f"test-{os.getpid()}-weights", "max_wal_size = 1GB", "shared_buffers = 64MB", on_disk=True)
+    stop = threading.Event()
     try:
         cluster.start()
         run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
         for statement in made_by():
             run(cluster.connect(TEMPLATE), statement)
         db = Database(cluster, TEMPLATE)
-        memory = db.memory = Memory(cluster.server_pid)
-        watcher = threading.Thread(target=memory.watch)
-        watcher.start()
+        memory = db.memory = Memory(cluster.server_pid, stop)
+        threading.Thread(target=memory.watch).start()
         load_digits(db, 80, 20)
         for n_units in (N_UNITS, 30):
             script(db, f"SELECT madlib.load_keras_model('arch', $x${network(n_units)}$x$)")
@@ -98,8 +95,7 @@ def large(state):
             db.fitted = fit(db, "models", "mst", 1, seed=3, validation_table="valid")
         yield db
     finally:
-        memory.stop()
-        watcher.join()
+        stop.set()
         cluster.destroy()
 
 
