@@ -464,7 +464,7 @@ class Model:
         ((arch, weights, digest),) = rows
         errors = WeightErrors(
             lambda: noted(DataDamaged(f"{self} is damaged: {WEIGHTS_DAMAGED}", hint=WRITE_AGAIN)),
-            lambda: noted(NotReady(f"{self} was changed while it was being read", hint="Call again.")),
+            lambda: noted(NotReady(f"the weights of {self} have changed between two queries", hint="Call again.")),
         )
         if weights is not None:
             return arch, of_field(bytes(weights), digest, errors)
