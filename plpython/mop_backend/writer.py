@@ -401,7 +401,7 @@ class Writer:
         A large state is read while it is sent.
         """
         is_here = model["state_server"] is None
-        is_large = model["digest"] is not None and model["state_bytes"] > _LARGE_BYTES
+        is_large = (model["state_bytes"] or 0) > _LARGE_BYTES
         read = self._record.state
         if is_large and not self._record.keys_as_literals:
             keep_freed_memory()
