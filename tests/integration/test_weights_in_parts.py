@@ -122,7 +122,7 @@ def test_a_version_has_the_parts(registered):
     "call",
     [
         f"SELECT madlib_mop.predict('of_{{}}@1', NULL, {X})",
-        "SELECT madlib_mop.predict_class('of_{}@newest', x) FROM (SELECT x FROM valid_rows ORDER BY id) r",
+        "SELECT madlib_mop.predict_class('of_{}@1', NULL, x) FROM (SELECT x FROM valid_rows ORDER BY id) r",
         "SELECT * FROM madlib_mop.metrics('of_{}@1', 'valid')",
     ],
 )
