@@ -297,8 +297,9 @@ class Writer:
         """
         header, n_parts = as_request(request), [None] * len(models)
         if held is None and not _are_at_hosts(models):
-            answer, parts = checked(self._sent(self._trainer.ask_in_turn, header, blobs))
-            return of_answer(TrainedMembers, answer), parts, {}
+            found: tuple[Header, Iterable[Blob]] = self._sent(self._trainer.ask_in_turn, header, blobs)
+            answer, in_turn = checked(found)
+            return of_answer(TrainedMembers, answer), in_turn, {}
         new = () if held is None else held.members
         versions = None if held is None else [None if w is None else (w.mst_key, w.version) for w in new]
         answer, parts = checked(self._host_states.ask(self._trainer, header, models, list(blobs), n_parts, versions))
@@ -402,11 +403,11 @@ class Writer:
         """
         is_here = model["state_server"] is None
         is_large = (model["state_bytes"] or 0) > _LARGE_BYTES
-        read = self._record.state
+        read: Callable[[Header, int | None], Iterable[Blob]] = self._record.state
         if is_large and not self._record.keys_as_literals:
             keep_freed_memory()
             read = self._record.state_in_turn
-        parts: Iterable[Blob] = read(model, n_parts) if is_here else []
+        parts = read(model, n_parts) if is_here else []
         has_state = bool(lengths_of(parts))
         has_weights = is_here and not has_state and model["has_weights"]
         if has_weights:
