@@ -297,8 +297,8 @@ class Writer:
         """
         header, n_parts = as_request(request), [None] * len(models)
         if held is None and not _are_at_hosts(models):
-            found: tuple[Header, Iterable[Blob]] = self._sent(self._trainer.ask_in_turn, header, blobs)
-            answer, in_turn = checked(found)
+            ask: Callable[[Header, Iterable[Blob]], tuple[Header, Iterable[Blob]]] = self._trainer.ask_in_turn
+            answer, in_turn = checked(self._sent(ask, header, blobs))
             return of_answer(TrainedMembers, answer), in_turn, {}
         new = () if held is None else held.members
         versions = None if held is None else [None if w is None else (w.mst_key, w.version) for w in new]
