@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 from madlib_mop.trainer.data.parts import GROUPS, StateError
-from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.readable import Readable, ReadArrays
 from madlib_mop.trainer.data.shard_file import ReadAhead, ShardFile
 from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
 from madlib_mop.trainer.data.state import (
@@ -45,7 +46,7 @@ _MOST_READ_BYTES = 16 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
+    """What a visit starts from: a state in parts, or float32 weights, or (both None) a freshly drawn model.
 
     The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
     may be given no more of them than it needs (``count_forward_parts``). ``digest`` and ``weights_digest`` are those
@@ -57,7 +58,7 @@ class Start:
     """
 
     parts: list[Blob] | None = None
-    weights: Blob | None = None
+    weights: Sequence[Blob] | None = None
     digest: str | None = None
     weights_digest: str | None = None
     taken_over: bool = False
@@ -422,10 +423,11 @@ def finished(
         variables = variables.snapshot()
     _check_finite(variables, loss, recipe)
     parts = variables.encode(static_batch, part_bytes)
+    digest_out, weights_digest = _digests(parts, variables)
     figures = VisitFigures(
         digest_in=digest_in,
-        digest_out=digest_of(parts),
-        weights_digest=variables.weights_digest(),
+        digest_out=digest_out,
+        weights_digest=weights_digest,
         n_rows=shard.n_rows,
         n_batches=n_batches,
         loss=loss,
@@ -436,6 +438,16 @@ def finished(
         timing={},
     )
     return Trained(figures, parts)
+
+
+def _digests(parts: Sequence[Blob], variables: Readable) -> tuple[str, str]:
+    """Return the SHA-256 of a state and that of its weights; those of a large one are computed at the same time."""
+    if isinstance(variables, ReadArrays):
+        return digest_of(parts), variables.weights_digest()
+    with ThreadPoolExecutor(1) as other:  # hashlib lets other threads run meanwhile
+        of_state = other.submit(digest_of, parts)
+        of_weights = variables.weights_digest()
+        return of_state.result(), of_weights
 
 
 def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:

@@ -12,17 +12,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import plpy
 
 from mop_backend import averaging
+from mop_backend.allocation import keep_freed_memory
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, Check, Frame, Header, of_answers
+from mop_backend.frames import Blob, BlobsInTurn, ChainedBlobs, Check, Frame, Header, lengths_of, of_answers
 from mop_backend.host_states import Away, Gone, HostStates, NewStates, Reply
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
@@ -88,6 +91,9 @@ from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
+_Sent = TypeVar("_Sent")
+#: Larger states are read part by part while they are sent; of smaller ones, a query for their parts would take longer.
+_LARGE_BYTES = 64 << 20
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 #: A state that stays at a host has at most the larger of these: so many bytes; so many times those of the one before,
 #: because a copy for another optimizer gets more variables.
@@ -256,23 +262,31 @@ class Writer:
         answer, parts, pull_s = self._trained(request, models, blobs, new)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
-        if min(sizes) < 0 or (server is None and sum(sizes) != len(parts)):
+        if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
+        rest = iter(parts)  # large ones are read from the trainer while they are written to the table
+        try:
+            for model, trained in zip(models, answer.members, strict=True):
+                if model is not None and trained is not None and trained.figures is not None:
+                    check_digest(model, trained.figures)
+                    _check_timing(trained.figures.timing, len(order.members))
+                    if server is not None:
+                        _check_bytes(model, trained.figures.state_bytes)
+        except Refused:
+            deque(rest, maxlen=0)  # the trainer goes on
+            raise
         committed, failed, steady_s = [], [], 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
             if write is None or model is None or trained is None:  # an unused place: all are None
                 continue
-            own, parts = parts[: trained.n_blobs], parts[trained.n_blobs :]
+            own = islice(rest, trained.n_blobs)
             if trained.figures is None:
+                deque(own, maxlen=0)
                 error = readable({"error": trained.error})["error"]  # defence: readable-error = trained.error
                 error = with_way_out(error, self._run_id, write.mst_key)
                 failed.append(FailedMember(write.mst_key, reason_of(error, order.place)))
                 self._record.fail_member(model, failed[-1].reason)
                 continue
-            check_digest(model, trained.figures)
-            _check_timing(trained.figures.timing, len(order.members))
-            if server is not None:
-                _check_bytes(model, trained.figures.state_bytes)
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
             figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
@@ -283,16 +297,18 @@ class Writer:
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
     def _trained(
-        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], new: NewStates | None
-    ) -> tuple[TrainedMembers, list[Blob], dict[str, float]]:
+        self, request: TrainRequest, models: Sequence[Header | None], blobs: Iterable[Blob], new: NewStates | None
+    ) -> tuple[TrainedMembers, Iterable[Blob], dict[str, float]]:
         """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
 
         With ``new``, the new states stay at the segment's host, which has committed them by then.
         """
         header, n_parts = as_request(request), [None] * len(models)
         if new is None and not _are_at_hosts(models):
-            return (*self._ask(header, blobs, TrainedMembers), {})
-        reply: Reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts, new)
+            ask: Callable[[Header, Iterable[Blob]], tuple[Header, Iterable[Blob]]] = self._trainer.ask_in_turn
+            answer, in_turn = checked(self._sent(ask, header, blobs))
+            return of_answer(TrainedMembers, answer), in_turn, {}
+        reply: Reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts, new)
         if new is not None and not reply.held:
             raise BadMessage("its states are not those of which it says the digests")
         if not 0.0 <= reply.pull_s <= _MOST_S:
@@ -344,14 +360,14 @@ class Writer:
         return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
 
     def _evaluated(
-        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Sequence[Blob]
+        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Iterable[Blob]
     ) -> EvaluatedMembers:
         """Return the trainer's answer to an evaluation."""
         header = as_request(request)
         if not _are_at_hosts(models):
             return self._ask(header, blobs, EvaluatedMembers)[0]
         n_parts = [None if model is None else model["forward_parts"] for model in models]
-        reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts)
+        reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts)
         return of_answer(EvaluatedMembers, reply.answer)
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
@@ -363,46 +379,66 @@ class Writer:
             raise BadMessage("its metrics are not those of all data sets")
         return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
 
-    def _ask(self, request: Header, blobs: Sequence[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+    def _ask(self, request: Header, blobs: Iterable[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
         """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
-        return _read(self._trainer.ask(request, blobs), kind)
+        return _read(self._sent(self._trainer.ask, request, blobs), kind)
+
+    def _sent(
+        self, ask: Callable[[Header, Iterable[Blob]], _Sent], request: Header, blobs: Iterable[Blob]
+    ) -> _Sent:
+        """Send a request as ``ask`` does. Raises Refused: a part of a state is gone, and the trainer waits for it."""
+        try:
+            return ask(request, blobs)
+        except Refused:
+            self._forget_trainer()
+            raise
 
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False, again_from: int | None = None
-    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes]]:
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], BlobsInTurn]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
         read = self._record.model
         if again_from is not None:
             read = partial(self._record.model_at, version=again_from)
         models = [None if mst_key is None else read(mst_key) for mst_key in mst_keys]
         members: list[ModelStart | None] = []
-        blobs: list[bytes] = []
+        blobs: list[Iterable[Blob]] = []
         for model in models:
             if model is None:
                 members.append(None)
                 continue
             start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
             members.append(start)
-            blobs += parts
-        return models, tuple(members), blobs
+            blobs.append(parts)
+        return models, tuple(members), ChainedBlobs(blobs)
 
-    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, list[bytes]]:
-        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host."""
+    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Iterable[Blob]]:
+        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host.
+
+        A large state is read while it is sent.
+        """
         is_here = model["state_server"] is None
-        parts = self._record.state(model, n_parts) if is_here else []
-        has_weights = is_here and not parts and model["has_weights"]
-        weights = [self._record.start_weights(model["mst_key"])] if has_weights else []
+        is_large = (model["state_bytes"] or 0) > _LARGE_BYTES
+        read: Callable[[Header, int | None], Iterable[Blob]] = self._record.state
+        if is_large and not self._record.keys_as_literals:
+            keep_freed_memory()
+            read = self._record.state_in_turn
+        parts = read(model, n_parts) if is_here else []
+        has_state = bool(lengths_of(parts))
+        has_weights = is_here and not has_state and model["has_weights"]
+        if has_weights:
+            parts = [self._record.start_weights(model["mst_key"])]
         start = ModelStart(
             model=self._asked(model),
-            n_blobs=len(parts or weights),
-            has_state=bool(parts),
-            has_weights=bool(weights),
+            n_blobs=len(lengths_of(parts)),
+            has_state=has_state,
+            has_weights=has_weights,
             digest=model["digest"],
             weights_digest=model["weights_digest"],
             taken_over=_unchanged_copy(model),
             begins=model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
         )
-        return start, parts or weights
+        return start, parts
 
     def _asked(self, model: Header) -> Header:
         """Return a model's part of a request."""
