@@ -121,6 +121,7 @@ class HostStates:
 class HostRecord(Record):
     def model(self, mst_key):
         return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {last_bytes!r}}}
+    state_in_turn = Record.state
     def keep(self, order, write, model, figures, parts, started_at, at, server):
         print("kept", server, figures.timing["pull_s"])
         return figures.state_bytes
