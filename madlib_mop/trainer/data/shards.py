@@ -4,14 +4,16 @@ import collections
 import dataclasses
 import hashlib
 import math
+import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.errors import OutOfResources
+from madlib_mop.errors import MopError, OutOfResources
 from madlib_mop.trainer.data.shard_file import FileFull, ShardFile
-from madlib_mop.trainer.process.failures import INPUT, RequestFailure, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, INTERNAL, RequestFailure, invalid_input, model_failed
 
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
@@ -24,6 +26,71 @@ _ROWS_AT_ONCE = 1 << 20
 
 #: Shapes and types of arrays.
 Forms = Sequence[tuple[Sequence[int], np.dtype]]
+
+
+class RowsMissing(RequestFailure):
+    """A shard has ended before the rows that a visit waits for, or it was refused."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL, MopError("the rows that a visit waits for have not come"))
+
+
+class Arrival:
+    """How many rows of a shard are there, for a visit that begins while others are on their way.
+
+    One thread adds the rows, another one trains on them.
+
+    Attributes
+    ----------
+    has_ended : bool
+        Whether no more rows come.
+    waited_s : float
+        Seconds that `wait_for` and `whole` have taken.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._n_rows = 0
+        self._begun: Shard | None = None
+        self._whole: Shard | None = None
+        self.has_ended = False
+        self.waited_s = 0.0
+
+    def reach(self, n_rows: int, begun: "Shard | None") -> None:
+        """Report that so many rows are there; ``begun`` is the shard as it will be, None if that is not known."""
+        with self._changed:
+            self._n_rows, self._begun = n_rows, begun
+            self._changed.notify_all()
+
+    def end(self, whole: "Shard | None") -> None:
+        """Report the end: the shard, if it can be trained on."""
+        with self._changed:
+            self._whole, self.has_ended = whole, True
+            self._changed.notify_all()
+
+    def wait_for(self, n_rows: int) -> None:
+        """Wait until so many rows are there. Raises RowsMissing."""
+        self._wait(lambda: self._n_rows >= n_rows)
+        if self._n_rows < n_rows or (self.has_ended and self._whole is None):
+            raise RowsMissing
+
+    def begun(self) -> "Shard | None":
+        """Wait for the first rows; return the shard as it will be, None if that is not known."""
+        self._wait(lambda: self._n_rows > 0)
+        return self._begun
+
+    def whole(self) -> "Shard":
+        """Wait for the end; return the shard. Raises RowsMissing."""
+        self._wait(lambda: False)
+        if self._whole is None:
+            raise RowsMissing
+        return self._whole
+
+    def _wait(self, is_enough: Callable[[], bool]) -> None:
+        begun = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self.has_ended or is_enough())
+        self.waited_s += time.perf_counter() - begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +109,8 @@ class Shard:
         sha256 in hexadecimal of the content; the same however the rows were cut into buffers.
     file : ShardFile or None
         Where the arrays are; None if they are in memory.
+    arrival : Arrival or None
+        Of a shard whose rows are still on their way: says which are there. Its fingerprint is empty.
     """
 
     xs: tuple[np.ndarray, ...]
@@ -51,6 +120,15 @@ class Shard:
     n_bytes: int
     fingerprint: str
     file: ShardFile | None = None
+    arrival: Arrival | None = None
+
+    def whole(self) -> "Shard":
+        """Return the shard with all of its rows, after waiting for them. Raises RowsMissing."""
+        return self if self.arrival is None else self.arrival.whole()
+
+    def waited_s(self) -> float:
+        """Return how long a visit has waited for rows until now, in seconds."""
+        return 0.0 if self.arrival is None else self.arrival.waited_s
 
     def empty(self, *forms: tuple[Sequence[int], np.dtype]) -> list[np.ndarray]:
         """Return arrays, to be written to, for what a visit needs beside the rows: where these are, if possible."""
@@ -62,11 +140,17 @@ class Shard:
         return [aligned_empty(*form) for form in forms]
 
 
+def is_dealt_out(shard: Shard, n_inputs: int) -> bool:
+    """Return whether a model with so many inputs takes the shard's rows of numbers as inputs of one number each."""
+    x = shard.xs[0]
+    return n_inputs > 1 and len(shard.xs) == 1 and x.shape[1:] == (n_inputs,) and x.dtype == np.float32
+
+
 def dealt_out(shard: Shard, n_inputs: int) -> Shard:
     """Return a shard with its rows of numbers split into inputs of one number each; other shards unchanged."""
-    x = shard.xs[0]
-    if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
+    if not is_dealt_out(shard, n_inputs):
         return shard
+    x = shard.xs[0]
     columns = shard.empty(*[((shard.n_rows, 1), x.dtype)] * n_inputs)
     for begin in range(0, shard.n_rows, _ROWS_AT_ONCE):
         rows = slice(begin, begin + _ROWS_AT_ONCE)
@@ -130,6 +214,8 @@ class ShardBuilder:
         Rows that should come: then the arrays are allocated once, and never copied.
     allocate : callable
         Allocates arrays; called once, if the number of rows is known.
+    arrival : Arrival or None
+        Is told how many rows there are.
     """
 
     def __init__(
@@ -143,6 +229,7 @@ class ShardBuilder:
         first_rows: int | None = None,
         planned_rows: int | None = None,
         allocate: "Callable[[Forms], Allocated] | None" = None,
+        arrival: Arrival | None = None,
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
@@ -155,6 +242,7 @@ class ShardBuilder:
         self._room = n_rows if planned_rows is None else planned_rows
         self._allocate = allocate or in_memory
         self._file: ShardFile | None = None
+        self._arrival = arrival
         self.n_rows = 0
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
@@ -186,6 +274,17 @@ class ShardBuilder:
         self.n_rows += n_rows
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
             raise invalid_input(f"the shard has more than the {self._expected_rows} announced rows")
+        if self._arrival is not None:
+            self._arrival.reach(self.n_rows, self._begun())
+
+    def _begun(self) -> Shard | None:
+        """Return the shard as it will be, if the number of its rows is planned."""
+        if self._room is None:
+            return None
+        arrays = [column.array for column in self._columns if column.array is not None]
+        n_bytes = sum(array.nbytes for array in arrays)
+        xs, ys = tuple(arrays[: self._n_x]), tuple(arrays[self._n_x :])
+        return Shard(xs, ys, self._normalizing_const, self._room, n_bytes, "", self._file, self._arrival)
 
     @property
     def is_whole(self) -> bool:
