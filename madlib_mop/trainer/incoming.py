@@ -1,13 +1,16 @@
 """A shard on its way into the trainer, over several requests; called by ``server.py``."""
 
 import contextlib
+import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from mop_backend.frames import Blob, Channel, Header, PeerGone
 
-from madlib_mop.trainer.data.shards import Allocated, Arrival, Forms, Shard, ShardBuilder, in_memory
+from madlib_mop.trainer.data.arrival import Arrival
+from madlib_mop.trainer.data.shards import Allocated, Forms, Shard, ShardBuilder, in_memory
 from madlib_mop.trainer.process.failures import RequestFailure
 from madlib_mop.trainer.requests import Request, malformed, positive
 
@@ -30,7 +33,7 @@ class IncomingShard:
         self._key: str | None = None
         self._builder: ShardBuilder | None = None
         self._failure: RequestFailure | None = None
-        self._arrival: Arrival | None = None
+        self._arrival: Arrival[Shard] | None = None
         self._finished: Shard | None = None
         #: Whether it is a sample, and whether it may be kept: there was room for all of its rows.
         self.is_sample = False
@@ -79,14 +82,18 @@ class IncomingShard:
         Shard or None
             None if it is not known how many rows come, or none has come.
         """
-        arrival = self._arrival = Arrival()
+        arrival: Arrival[Shard] = Arrival()
+        self._arrival = arrival
 
         def receive() -> None:
             try:
                 while handle(*channel.receive()):
                     pass
             except (PeerGone, ValueError):
-                pass  # the next request of the main thread comes to the same end
+                pass  # the main thread comes to the same end
+            except BaseException:  # within a frame, so that nothing more can be read
+                traceback.print_exc()
+                os._exit(1)
             finally:
                 whole, self._finished = self._finished, None
                 arrival.end(whole)

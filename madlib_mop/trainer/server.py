@@ -331,7 +331,8 @@ class TrainerService:
         What comes of it is kept for this request only. If the visit fails, the request makes it anew, and has the
         error.
         """
-        from madlib_mop.trainer.data.shards import RowsMissing, is_dealt_out
+        from madlib_mop.trainer.data.arrival import RowsMissing
+        from madlib_mop.trainer.data.shards import is_dealt_out
 
         self._begun = None
         if self._channel is None:
@@ -414,7 +415,7 @@ class TrainerService:
     ) -> "list[Trained | RequestFailure | None]":
         """Make a training visit; return what each member was trained to."""
         from madlib_mop.trainer import fused_visits, sampled
-        from madlib_mop.trainer.data.shards import RowsMissing
+        from madlib_mop.trainer.data.arrival import RowsMissing
 
         outcomes = fused_visits.train(self._visitor, recipes, starts, shard, *place)
         if shard.whole().n_rows != shard.n_rows:  # a visit may need only the first rows of a shard

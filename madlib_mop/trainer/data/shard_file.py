@@ -16,14 +16,13 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from mop_backend.frames import Header
 from mop_backend.shard_file import free_bytes
 
-if TYPE_CHECKING:  # which imports this module
-    from madlib_mop.trainer.data.shards import Arrival
+from madlib_mop.trainer.data.arrival import Arrival
 
 #: Rows that are read while those before them are trained on.
 _AHEAD_BYTES = 32 << 20
@@ -204,7 +203,7 @@ class ReadAhead:
         arrays: Sequence[np.ndarray],
         order: np.ndarray,
         batch_size: int,
-        arrival: Arrival | None = None,
+        arrival: Arrival[Any] | None = None,
     ):
         self._file = file
         found = [(None if file is None else file.offset_of(array), array) for array in arrays if array.nbytes]
@@ -225,7 +224,7 @@ class ReadAhead:
         arrays: Sequence[np.ndarray],
         order: np.ndarray,
         batch_size: int,
-        arrival: Arrival | None = None,
+        arrival: Arrival[Any] | None = None,
     ) -> ReadAhead | None:
         """Return what reads ahead for a pass; None if its rows are all in memory. Raises RowsMissing."""
         if arrival is not None and arrival.has_ended:

@@ -4,16 +4,15 @@ import collections
 import dataclasses
 import hashlib
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from mop_backend.frames import Blob
 
-from madlib_mop.errors import MopError, OutOfResources
+from madlib_mop.errors import OutOfResources
+from madlib_mop.trainer.data.arrival import Arrival
 from madlib_mop.trainer.data.shard_file import FileFull, ShardFile
-from madlib_mop.trainer.process.failures import INPUT, INTERNAL, RequestFailure, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, RequestFailure, invalid_input, model_failed
 
 #: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
@@ -26,71 +25,6 @@ _ROWS_AT_ONCE = 1 << 20
 
 #: Shapes and types of arrays.
 Forms = Sequence[tuple[Sequence[int], np.dtype]]
-
-
-class RowsMissing(RequestFailure):
-    """A shard has ended before the rows that a visit waits for, or it was refused."""
-
-    def __init__(self) -> None:
-        super().__init__(INTERNAL, MopError("the rows that a visit waits for have not come"))
-
-
-class Arrival:
-    """How many rows of a shard are there, for a visit that begins while others are on their way.
-
-    One thread adds the rows, another one trains on them.
-
-    Attributes
-    ----------
-    has_ended : bool
-        Whether no more rows come.
-    waited_s : float
-        Seconds that `wait_for` and `whole` have taken.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._n_rows = 0
-        self._begun: Shard | None = None
-        self._whole: Shard | None = None
-        self.has_ended = False
-        self.waited_s = 0.0
-
-    def reach(self, n_rows: int, begun: "Shard | None") -> None:
-        """Report that so many rows are there; ``begun`` is the shard as it will be, None if that is not known."""
-        with self._changed:
-            self._n_rows, self._begun = n_rows, begun
-            self._changed.notify_all()
-
-    def end(self, whole: "Shard | None") -> None:
-        """Report the end: the shard, if it can be trained on."""
-        with self._changed:
-            self._whole, self.has_ended = whole, True
-            self._changed.notify_all()
-
-    def wait_for(self, n_rows: int) -> None:
-        """Wait until so many rows are there. Raises RowsMissing."""
-        self._wait(lambda: self._n_rows >= n_rows)
-        if self._n_rows < n_rows or (self.has_ended and self._whole is None):
-            raise RowsMissing
-
-    def begun(self) -> "Shard | None":
-        """Wait for the first rows; return the shard as it will be, None if that is not known."""
-        self._wait(lambda: self._n_rows > 0)
-        return self._begun
-
-    def whole(self) -> "Shard":
-        """Wait for the end; return the shard. Raises RowsMissing."""
-        self._wait(lambda: False)
-        if self._whole is None:
-            raise RowsMissing
-        return self._whole
-
-    def _wait(self, is_enough: Callable[[], bool]) -> None:
-        begun = time.perf_counter()
-        with self._changed:
-            self._changed.wait_for(lambda: self.has_ended or is_enough())
-        self.waited_s += time.perf_counter() - begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +54,7 @@ class Shard:
     n_bytes: int
     fingerprint: str
     file: ShardFile | None = None
-    arrival: Arrival | None = None
+    arrival: "Arrival[Shard] | None" = None
 
     def whole(self) -> "Shard":
         """Return the shard with all of its rows, after waiting for them. Raises RowsMissing."""
@@ -229,7 +163,7 @@ class ShardBuilder:
         first_rows: int | None = None,
         planned_rows: int | None = None,
         allocate: "Callable[[Forms], Allocated] | None" = None,
-        arrival: Arrival | None = None,
+        arrival: Arrival[Shard] | None = None,
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")

@@ -9,7 +9,8 @@ import pytest
 from mop_backend.frames import PeerGone
 
 from madlib_mop.trainer.data import shard_file
-from madlib_mop.trainer.data.shards import Allocated, Arrival, ShardBuilder, aligned_empty
+from madlib_mop.trainer.data.arrival import Arrival
+from madlib_mop.trainer.data.shards import Allocated, ShardBuilder, aligned_empty
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.visits import Start, Visitor
 from tests.helpers.unit.backends import _shard

@@ -14,6 +14,7 @@ from mop_backend import shard_file as opening
 from mop_backend.shard_file import HandedFile, open_shard_file
 
 from madlib_mop.trainer.data import shard_file, shards
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shard_file import FileFull, ReadAhead, ShardFile
 from madlib_mop.trainer.process.failures import RequestFailure
 from tests.unit.trainer.test_shards import build, columns
@@ -148,6 +149,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 import numpy as np
 from mop_backend.shard_file import open_shard_file
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shard_file import ShardFile
 made = open_shard_file({{"shard_disk_bytes": 1 << 20, "shard_directory": {str(tmp_path)!r}}})
 file = ShardFile(made.fd, made.limit_bytes, "")
@@ -241,7 +243,7 @@ class TestShards:
         assert file.offset_of(in_parts) is not None and in_parts.tobytes() == whole.tobytes()
 
 
-class Waited(shards.Arrival):
+class Waited(Arrival):
     """Rows that come when they are waited for."""
 
     def __init__(self):
@@ -341,19 +343,19 @@ class TestReadingAhead:
 
     def test_rows_that_do_not_come_end_the_pass(self, monkeypatch):
         monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 1)
-        arrival = shards.Arrival()
+        arrival = Arrival()
         ahead = ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival)
         arrival.reach(2, None)
         ahead.reach(0)
         arrival.end(None)
         for batch in range(2):  # the first rows may be those of a shard that was refused
-            with pytest.raises(shards.RowsMissing):
+            with pytest.raises(RowsMissing):
                 ahead.reach(batch)
-        with pytest.raises(shards.RowsMissing):
+        with pytest.raises(RowsMissing):
             ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival)
 
     def test_rows_that_have_all_come_need_none(self):
-        arrival = shards.Arrival()
+        arrival = Arrival()
         arrival.reach(4, None)
         arrival.end(build(columns(4)))
         assert ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival) is None

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.trainer.data.shards import Arrival, RowsMissing, ShardBuilder, ShardCache
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
+from madlib_mop.trainer.data.shards import ShardBuilder, ShardCache
 from madlib_mop.trainer.process.failures import RequestFailure
 
 
