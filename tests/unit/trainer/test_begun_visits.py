@@ -208,12 +208,13 @@ def test_a_begun_visit_uses_up_rows_that_are_kept_for_one_visit():
             trainer.train(CASE.request(), "s")
 
 
-def test_a_run_that_ends_takes_a_begun_visit_along(early):
-    early.begin(CASE.request(), "s")
-    early.send_shard("s", *CASE.data(N_ROWS), planned_rows=N_ROWS)
-    assert early.ask({"op": "reset"})[0]["reusable"]
-    with pytest.raises(TrainerError):
-        early.train(CASE.request(), "s")
+def test_a_run_that_ends_takes_a_begun_visit_along(tmp_path):
+    with Trainer(**FILE, shard_directory=str(tmp_path)) as trainer:
+        trainer.begin(CASE.request(), "s")
+        trainer.send_shard("s", *CASE.data(N_ROWS), planned_rows=N_ROWS)
+        assert trainer.ask({"op": "reset"})[0]["reusable"]
+        with pytest.raises(TrainerError, match="is not in the trainer's memory"):
+            trainer.train(CASE.request(), "s")
 
 
 @pytest.mark.parametrize("next_op", ["stats", "train", "nothing"])
@@ -238,7 +239,7 @@ def test_a_trainer_that_ends_while_rows_arrive_leaves_nothing(tmp_path, end):
         )
         trainer.begin(IN_ORDER.request(), "s")
         xs, ys = IN_ORDER.data(N_ROWS)
-        head = {"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 1.0, "index_inputs": []}
+        head = {"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 1.0, "index_inputs": [0]}
         trainer.channel.send({**head, "planned_rows": N_ROWS})
         rows = [column[:20] for column in (*xs, *ys)]
         trainer.channel.send({"op": "shard_rows", "shapes": [row.shape for row in rows]}, rows)
