@@ -451,16 +451,16 @@ class Writer:
 
         Nothing of it is read before the order itself comes, which is after the driver has checked the rows.
         """
-        if not isinstance(self._child, Local):
+        if isinstance(self._trainer, Dispatch):  # its process gets no other request while it loads rows
             return None
         try:
             models, request, blobs = self._request(order)
         except Refused:  # the order has the same error
             return None
-        if _are_at_hosts(models):
+        if _are_at_hosts(models) or (blobs and isinstance(self._trainer, Remote)):  # states go to hosts once
             return None
         begun_at: str = plpy.execute(_NOW)[0]["t"]
-        self._child.send({**as_request(request), "op": "begin_visit"}, blobs)
+        self._trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
         return begun_at
 
     def _start(self) -> None:

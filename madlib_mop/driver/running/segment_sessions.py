@@ -516,12 +516,13 @@ class _Worker:
         """Load the rows of a shard into the trainer, and check them; return the writer's answer if it cannot load."""
         self.is_reading = True
         failed: StatementFailed | None = None
+        is_visit = self._shared.begins_visits and isinstance(waiting, Train) and waiting.shard == wanted.shard
+        load = LoadShard(wanted.shard, reader_pid=None, begin=waiting if is_visit else None)
         if wanted.reader is None:  # the rows come to the trainer in another way
-            answer = await self._tell(LoadShard(wanted.shard, reader_pid=None))
+            answer = await self._tell(load)
         else:
             reader = await self._open_reader()
-            is_visit = self._shared.begins_visits and isinstance(waiting, Train) and waiting.shard == wanted.shard
-            load = LoadShard(wanted.shard, reader.pid, begin=waiting if is_visit else None)
+            load.reader_pid = reader.pid
             answer, failed = await self._load_by(reader, wanted.reader, load)
         self.is_reading = False
         if isinstance(answer, Unread):
