@@ -253,14 +253,13 @@ class ReadAhead:
         number, rest = divmod(batch, self.n_batches)
         if rest:
             return
+        is_arriving = self._arrival is not None and not self._arrival.has_ended
         if self._arrival is not None:
-            are_new = not self._arrival.has_ended
             self._arrival.wait_for(int(self._rows(number).max()) + 1)
-            if are_new:  # they are in memory
-                return
-        if number == 0:
-            self._read(0)
-        self._read(number + 1)
+        if number == 0 or is_arriving:  # else it was read with the stretch before it
+            self._read(number)
+        if not is_arriving:
+            self._read(number + 1)
 
     def _rows(self, stretch: int) -> np.ndarray:
         return self._order[..., stretch * self._n_rows : (stretch + 1) * self._n_rows].reshape(-1)

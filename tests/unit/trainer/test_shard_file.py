@@ -328,9 +328,11 @@ class TestReadingAhead:
         made.close()
 
     def test_a_stretch_waits_for_the_last_of_its_rows(self, file, monkeypatch):
-        """Also of rows in memory; and rows that have just come are not read from the file."""
+        """Also of rows in memory. Those to come are not read from the file."""
         monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 2 * PAGE)
-        monkeypatch.setattr(file, "is_in_memory", None)
+        monkeypatch.setattr(file, "is_in_memory", lambda offset: False)
+        read = []
+        monkeypatch.setattr(file, "read_ahead", lambda begins, ends: read.append(len(begins)))
         (in_file,) = file.arrays([((6, PAGE // 4), F4)])
         for where, x in (None, np.zeros((6, PAGE // 4), np.float32)), (file, in_file):
             for order, expected in ([0, 1, 2, 3, 4, 5], [2, 4, 6]), ([1, 4, 0, 2, 5, 3], [5, 3, 6]):
@@ -340,6 +342,7 @@ class TestReadingAhead:
                     for batch in range(3):
                         ahead.reach(batch)
                 assert ahead.n_batches == 1 and arrival.waited_for == expected
+        assert read == [2] * 6
 
     def test_rows_that_do_not_come_end_the_pass(self, monkeypatch):
         monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 1)
