@@ -136,6 +136,7 @@ def test_killed_processes_of_the_server_leave_no_file_and_the_run_resumes_with_t
         kill_backend(bench, workers(bench)[0])
     call.join()
     assert call.error is not None
+    bench.close()  # its session has ended with the others
     wait_for(lambda: answers(bench) and not any(map(alive, seen)), what="the end of the trainers")
     assert bench.rows(TEMPORARY) == []
     bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
