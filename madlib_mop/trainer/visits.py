@@ -121,7 +121,7 @@ class Visitor:
             model: it does not build, does not fit the data or the state, or its loss is not finite.
             memory: the backend ran out of it.
         """
-        clock = Clock(choice.current().seconds_of_compiling)
+        clock = Clock(choice.current().seconds_of_compiling, shard.waited_s)
         fit = recipe.fit
         n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
@@ -375,7 +375,7 @@ def _run_passes(
     fit = recipe.fit
     callbacks = recipe.callbacks(model, n_passes, n_batches)
     assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
-    weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
+    weights = row_weights_of(shard.whole(), fit.class_weight) if fit.class_weight is not None else None
     columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
     room = None if shard.file is None else shard.empty(((shard.n_rows,), np.dtype(np.int64)))[0]
     rows_of = [*xs, *shard.ys, *([] if weights is None else [weights])]
@@ -389,7 +389,7 @@ def _run_passes(
         if callbacks:
             callbacks.on_epoch_begin(number)
         order = recipe.order(epoch, segment_id, pass_, shard.n_rows, room)
-        ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size)
+        ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size, shard.arrival)
         with ahead or contextlib.nullcontext():
             logs = run(columns, order, fit.batch_size, n_batches, ahead)
         if callbacks:

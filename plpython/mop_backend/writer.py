@@ -99,6 +99,8 @@ _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 #: because a copy for another optimizer gets more variables.
 _SMALL_STATE, _MOST_GROWTH = 64 << 20, 4
 _MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
+_NOW = "select pg_catalog.clock_timestamp()::text as t"
+_LATER = "select greatest($1, least($1 + $2 * interval '1 s', $3))::text as t"
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
@@ -148,6 +150,7 @@ class Writer:
         self._fingerprints: dict[str, str] = {}  # of shards that were loaded
         # The shard that was loaded last: available for one order, even if it is too large for the cache.
         self._fresh: str | None = None
+        self._begun_at: str | None = None  # when the visit of the next order has begun, if its rows were arriving
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
         self._seed, self._created = answer["seed"], answer["created"]
@@ -250,11 +253,9 @@ class Writer:
 
     def _train(self, order: Train) -> VisitsCommitted:
         """Train the members, and keep a visit of each, or that it failed, all in this transaction."""
-        started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
-        keys = [None if write is None else write.mst_key for write in order.members]
-        models, members, blobs = self._members(keys, again_from=order.again_from)
-        sample = None if order.sample is None else ShardName("sample", order.sample).key
-        request = TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample)
+        begun_at, self._begun_at = self._begun_at, None
+        asked_at: str = plpy.execute(_NOW)[0]["t"]
+        models, request, blobs = self._request(order)
         server = self._server if all(write is None or write.slot is None for write in order.members) else None
         if self._server is not None and self._plan.get("direct_hops"):
             self._let_go(self._server)
@@ -275,6 +276,8 @@ class Writer:
         except Refused:
             deque(rest, maxlen=0)  # the trainer goes on
             raise
+        timings = [trained.figures.timing for trained in answer.members if trained is not None and trained.figures]
+        started_at = _started_at(begun_at, asked_at, timings)
         committed, failed, steady_s = [], [], 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
             if write is None or model is None or trained is None:  # an unused place: all are None
@@ -295,6 +298,13 @@ class Writer:
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
         detours = self._host_states.new_detours()
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+
+    def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn]:
+        """Return, for each place, the model's row or None; the request for their visit, and its blobs."""
+        keys = [None if write is None else write.mst_key for write in order.members]
+        models, members, blobs = self._members(keys, again_from=order.again_from)
+        sample = None if order.sample is None else ShardName("sample", order.sample).key
+        return models, TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample), blobs
 
     def _trained(
         self, request: TrainRequest, models: Sequence[Header | None], blobs: Iterable[Blob], new: NewStates | None
@@ -478,12 +488,35 @@ class Writer:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         shard = order.shard
         source = self._plan[shard.data_set]
-        self._shards, self._fresh = set(), None  # some may be dropped for it, also if it cannot be loaded then
+        # some may be dropped for it, also if it cannot be loaded then
+        self._shards, self._fresh, self._begun_at = set(), None, None
+        begun_at = None if order.begin is None else self._begin(order.begin)
         loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
         rows, _ = _read(loaded, LoadedRows)
         self._shards, self._fresh = set(rows.cached_shards), shard.key
         self._fingerprints[shard.key] = rows.fingerprint
+        self._begun_at = begun_at
         return ShardLoaded(self._versions, rows)
+
+    def _begin(self, order: Train) -> str | None:
+        """Let the trainer begin a visit while its rows arrive; return the time, or None if it cannot begin now.
+
+        Nothing of it is read before the order itself comes, which is after the driver has checked the rows.
+        """
+        if isinstance(self._trainer, Dispatch):  # its process gets no other request while it loads rows
+            return None
+        try:
+            models, request, blobs = self._request(order)
+        except Refused:  # the order has the same error
+            return None
+        n_bytes = sum(lengths_of(blobs))
+        if _are_at_hosts(models) or (n_bytes and isinstance(self._trainer, Remote)):  # states go to hosts once
+            return None
+        if n_bytes > _LARGE_BYTES:  # parts of large states are read once
+            return None
+        begun_at: str = plpy.execute(_NOW)[0]["t"]
+        self._trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
+        return begun_at
 
     def _start(self) -> None:
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
@@ -519,7 +552,7 @@ class Writer:
 
     def _forget_trainer(self) -> None:
         self.close()
-        self._shards, self._fresh = set(), None
+        self._shards, self._fresh, self._begun_at = set(), None, None
 
 
 def _unchanged_copy(model: Header) -> Header | None:
@@ -548,6 +581,16 @@ def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
     """Return a trainer's answer as its class, and the blobs. Raises Refused and BadMessage."""
     header, blobs = checked(answer)
     return of_answer(kind, header), blobs
+
+
+def _started_at(begun_at: str | None, asked_at: str, timings: Sequence[Mapping[str, float]]) -> str:
+    """Return when a visit has begun; of one that began while its rows arrived, without the time of waiting for them."""
+    if begun_at is None or not any("rows_s" in timing for timing in timings):
+        return asked_at
+    waited_s = sum(timing.get("rows_s", 0.0) for timing in timings)
+    query = plpy.prepare(_LATER, ["timestamptz", "float8", "timestamptz"])
+    started_at: str = plpy.execute(query, [begun_at, waited_s, asked_at])[0]["t"]
+    return started_at
 
 
 def _check_timing(timing: Mapping[str, float], n_places: int) -> None:

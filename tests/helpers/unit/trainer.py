@@ -138,6 +138,12 @@ class Trainer:
         head = {"op": "train", "shard": shard, "epoch": epoch, "segment_id": segment_id}
         return self.visit(head, model, state, weights)
 
+    def begin(self, model, shard, *, epoch=1, segment_id=0, state=None, weights=None):
+        """Let it begin a training visit while the shard arrives, which is sent next; `train` has the answer."""
+        head = {"op": "begin_visit", "shard": shard, "epoch": epoch, "segment_id": segment_id}
+        blobs = state if state is not None else [weights] if weights is not None else []
+        self.channel.send({**head, "members": [member(model, state, weights)]}, blobs)
+
     def evaluate(self, model, shard, *, state=None, weights=None):
         """Make an evaluation visit; return the figures."""
         return self.visit({"op": "evaluate", "shard": shard}, model, state, weights)[0]

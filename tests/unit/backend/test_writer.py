@@ -12,10 +12,13 @@ from mop_backend.messages import (
     Evaluated,
     EvaluationFigures,
     Failed,
+    LoadedRows,
+    LoadShard,
     MetricsComputed,
     MetricTotals,
     NeedsRows,
     ReleaseTrainer,
+    ShardLoaded,
     ShardName,
     StateWrite,
     Train,
@@ -46,8 +49,12 @@ class Trainer:
     alive, file_header, n_read, keys_as_literals = True, {{}}, 0, False
     def __init__(self, *_):
         pass
-    def send(self, header):
-        pass
+    def send(self, header, blobs=()):
+        if header["op"] != "start":
+            print("sent", header["op"], header["shard"], header["epoch"], blobs)
+    def load_shard(self, shard, source, segment_id, reader_pid):
+        print("loaded", shard, reader_pid)
+        return readable({answer!r}), []
     def receive(self):
         return {{"ok": True}}, []
     def ask(self, header, blobs=()):
@@ -309,6 +316,14 @@ def test_the_times_of_an_evaluation_are_times(timing):
 def test_an_order_waits_for_the_rows_that_the_trainer_lacks(order):
     """Metrics are computed beside rows too, which have the model's shapes; a trainer that died has lost them."""
     assert did(order, {}, shards=[]) == (NeedsRows(SHARD, None), [])
+
+
+def test_a_visit_is_begun_before_its_rows_are_loaded_and_nothing_of_it_is_kept():
+    rows = LoadedRows(10, 80, "f", True, ("training:0",))
+    answer, lines = did(LoadShard(SHARD, 7, begin=train(1)), to_json(rows), shards=[])
+    assert answer == ShardLoaded({"ok": True}, rows)
+    assert lines == ["sent begin_visit training:0 1 [b'state']", "loaded training:0 7"]
+    assert did(LoadShard(SHARD, 7), to_json(rows), shards=[])[1] == ["loaded training:0 7"]
 
 
 def test_metrics_are_those_of_the_data_sets_of_the_order():
