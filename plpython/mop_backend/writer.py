@@ -428,9 +428,8 @@ class Writer:
         A large state is read while it is sent.
         """
         is_here = model["state_server"] is None
-        is_large = (model["state_bytes"] or 0) > _LARGE_BYTES
         read: Callable[[Header, int | None], Iterable[Blob]] = self._record.state
-        if is_large and not self._record.keys_as_literals:
+        if _is_large(model) and not self._record.keys_as_literals:
             keep_freed_memory()
             read = self._record.state_in_turn
         parts = read(model, n_parts) if is_here else []
@@ -512,7 +511,8 @@ class Writer:
         n_bytes = sum(lengths_of(blobs))
         if _are_at_hosts(models) or (n_bytes and isinstance(self._trainer, Remote)):  # states go to hosts once
             return None
-        if n_bytes > _LARGE_BYTES:  # parts of large states are read once
+        # Each part of a large state is read once: while it is sent.
+        if n_bytes > _LARGE_BYTES or any(_is_large(model) for model in models if model is not None):
             return None
         begun_at: str = plpy.execute(_NOW)[0]["t"]
         self._trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
@@ -598,6 +598,10 @@ def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
+
+
+def _is_large(model: Header) -> bool:
+    return (model["state_bytes"] or 0) > _LARGE_BYTES
 
 
 def _check_bytes(model: Header, n_bytes: int) -> None:

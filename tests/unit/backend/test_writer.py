@@ -51,7 +51,7 @@ class Trainer:
         pass
     def send(self, header, blobs=()):
         if header["op"] != "start":
-            print("sent", header["op"], header["shard"], header["epoch"], blobs)
+            print("sent", header["op"], header["shard"], header["epoch"], list(blobs))
     def load_shard(self, shard, source, segment_id, reader_pid):
         print("loaded", shard, reader_pid)
         return readable({answer!r}), []
@@ -324,6 +324,13 @@ def test_a_visit_is_begun_before_its_rows_are_loaded_and_nothing_of_it_is_kept()
     assert answer == ShardLoaded({"ok": True}, rows)
     assert lines == ["sent begin_visit training:0 1 [b'state']", "loaded training:0 7"]
     assert did(LoadShard(SHARD, 7), to_json(rows), shards=[])[1] == ["loaded training:0 7"]
+
+
+def test_a_visit_with_a_large_state_begins_when_its_rows_are_there():
+    rows = LoadedRows(10, 80, "f", True, ("training:0",))
+    assert did(LoadShard(SHARD, 7, begin=train(1)), to_json(rows), shards=[], second=b"defg")[1] == [
+        "loaded training:0 7"
+    ]
 
 
 def test_metrics_are_those_of_the_data_sets_of_the_order():
