@@ -111,7 +111,7 @@ class HostSessions:
             with suppress(psycopg2.Error):
                 accesses[server] = self._access(server)
         hosts = _found_in_time({server: partial(_session, access) for server, access in accesses.items()})
-        # Read now that the sessions are open: what a run holds that has begun since then is not let go.
+        # Read now that the sessions are open: each lets go only what its host has held since before that.
         held = self._record.held_by_hosts(self._run_id)
         steps = {}
         for server, host in hosts.items():
