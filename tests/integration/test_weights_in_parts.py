@@ -249,6 +249,33 @@ def test_a_table_of_that_name_that_is_another_one_is_kept(models):
     assert db.value("SELECT count(*) FROM small_weights") == 0
 
 
+def test_a_table_of_that_name_with_such_columns_is_kept(models):
+    """Of other types, or with more columns: one that a run has written has neither."""
+    db = models
+    for number, columns in enumerate(("part text, data jsonb", "part integer, data bytea, taken date")):
+        db.rows(f"CREATE TABLE bike{number}_weights ({columns}); INSERT INTO bike{number}_weights (part) VALUES ('1')")
+        error = refusal_of(db, f"SELECT madlib_mop.drop_models('bike{number}')")
+        assert error.sqlstate == "22023", "there are no models of this name"
+        db.rows(f"CREATE TABLE bike{number} AS SELECT * FROM field WHERE mst_key = 2")
+        db.rows(f"CREATE TABLE bike{number}_info AS TABLE field_info")
+        db.rows(f"CREATE TABLE bike{number}_summary AS TABLE field_summary")
+        call = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'bike{number}', 'mst', 1, replace := true)"
+        assert "was not written by a fit function" in refusal_of(db, call).message
+        db.rows(f"SELECT madlib_mop.drop_models('bike{number}')")
+        assert db.value(f"SELECT count(*) FROM bike{number}_weights") == 1
+
+
+def test_a_warm_start_of_a_table_without_digests_goes_on_again(models):
+    """Tables of version 1.0.0 have no column for them."""
+    db = models
+    options = {"seed": 3, "validation_table": "valid", "warm_start": True}
+    fit(db, "older", "mst", 1, seed=3, validation_table="valid")
+    db.rows("ALTER TABLE older DROP COLUMN weights_digest")
+    for _ in range(2):
+        assert "weights only" not in fit(db, "older", "mst", 1, **options).notices
+    assert only(db, "older").keys() == {1}
+
+
 def test_the_model_of_an_average_is_in_parts(models):
     db = models
     for table, setting in (("mean_field", RESET), ("mean", LOWER)):
