@@ -103,7 +103,8 @@ def test_functions_that_write_tables_write_the_same(models, call):
 
 @pytest.fixture(scope="module")
 def registered(models):
-    for table in ("field", "parts"):
+    for table, setting in (("field", RESET), ("parts", LOWER)):
+        models.rows(setting)
         models.rows(f"SELECT madlib_mop.register('of_{table}', '{table}', 1)")
     return models
 
@@ -116,6 +117,23 @@ def test_a_version_has_the_parts(registered):
     assert b"".join(data) == weights(db, "field")[1] and len(data) == 2
     digests = db.rows("SELECT DISTINCT digest, n_bytes, run_id IS NOT NULL FROM madlib_mop.registry")
     assert len(digests) == 1 and digests[0][1:] == (N_BYTES, True)
+
+
+def test_a_version_of_a_large_field_or_file_is_in_parts(registered):
+    """A table of version 1.0.0 has larger fields than pg_dump can read."""
+    db = registered
+    file = db.value("SELECT madlib_mop.export_model('parts', 1, 'keras')")
+    db.rows("SELECT madlib_mop.register('of_old', 'field', 1)")
+    db.rows("SELECT madlib_mop.import_version('of_file', %s)", [file])
+    for name in ("of_old", "of_file"):
+        assert db.rows(
+            "SELECT length(data) FROM madlib_mop.version_part JOIN madlib_mop.model_version USING (version_id)"
+            " WHERE name = %s ORDER BY part",
+            [name],
+        ) == [(1 << 20,), (N_BYTES - (1 << 20),)]
+        predict = f"SELECT madlib_mop.predict('{{}}@1', NULL, {X})"
+        assert db.value(predict.format(name)) == db.value(predict.format("of_field"))
+        db.rows(f"SELECT madlib_mop.drop_registered('{name}')")
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def test_a_new_table_does_not_take_parts_of_weights_that_are_there(monkeypatch):
     """Somebody has made the table while the run trained; its rows are of another model."""
     made = []
     monkeypatch.setattr(writers, "create_table", lambda *given: made.append(given))
-    there = Relation("public", "out_weights", 7)
+    there = Relation("public", "models_weights", 7)
     session = SimpleNamespace(existing=lambda sql, any_type=False: there if sql.endswith('_weights"') else None)
-    with pytest.raises(DuplicateTable, match="out_weights exists already"):
+    with pytest.raises(DuplicateTable, match="models_weights exists already"):
         writers._make_tables(session, a_run(a_plan()))
     assert not made
