@@ -269,8 +269,8 @@ class Writer:
         except Refused:
             deque(rest, maxlen=0)  # the trainer goes on
             raise
-        # Large states are read from the trainer while they are written. If it ends meanwhile, `do` returns an answer, so
-        # what is written by then would be committed.
+        # Large states are read from the trainer while they are written. If it ends meanwhile, `do` returns an answer,
+        # and what is written by then would be committed.
         with plpy.subtransaction() if is_large else nullcontext():
             committed, failed, steady_s = self._keep(order, models, answer, rest, pull_s, started_at, server)
         detours = self._host_states.new_detours()

@@ -142,7 +142,8 @@ def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_rele
     """
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
     paths = [str(ROOT / "plpython")]
-    names |= {"can_be_released": can_be_released, "second": second, "is_large": second is not None, "dies_after": dies_after}
+    names |= {"can_be_released": can_be_released, "second": second, "is_large": second is not None}
+    names |= {"dies_after": dies_after}
     code = _CODE.format(paths=paths, order=as_text(order), **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
