@@ -13,7 +13,8 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -265,7 +266,8 @@ class Writer:
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
         if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
-        rest = iter(parts)  # large ones are read from the trainer while they are written to the table
+        is_large = sum(lengths_of(parts)) > _LARGE_BYTES and not self._record.keys_as_literals
+        rest = iter(parts if is_large else list(parts))
         try:
             for model, trained in zip(models, answer.members, strict=True):
                 if model is not None and trained is not None and trained.figures is not None:
@@ -278,7 +280,27 @@ class Writer:
             raise
         timings = [trained.figures.timing for trained in answer.members if trained is not None and trained.figures]
         started_at = _started_at(begun_at, asked_at, timings)
-        committed, failed, steady_s = [], [], 0.0
+        # Large states are read from the trainer while they are written. If it ends meanwhile, `do` returns an answer,
+        # and what is written by then would be committed.
+        with plpy.subtransaction() if is_large else nullcontext():
+            committed, failed, steady_s = self._keep(order, models, answer, rest, pull_s, started_at, server)
+        detours = self._host_states.new_detours()
+        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+
+    def _keep(
+        self,
+        order: Train,
+        models: Sequence[Header | None],
+        answer: TrainedMembers,
+        rest: Iterator[Blob],
+        pull_s: Mapping[str, float],
+        started_at: str,
+        server: str | None,
+    ) -> tuple[list[CommittedVisit], list[FailedMember], float]:
+        """Keep the visits of a trainer's answer, and the failures; ``rest`` are the parts of all new states."""
+        committed: list[CommittedVisit] = []
+        failed: list[FailedMember] = []
+        steady_s = 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
             if write is None or model is None or trained is None:  # an unused place: all are None
                 continue
@@ -296,8 +318,7 @@ class Writer:
             state_bytes = self._record.keep(order, write, model, figures, own, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
-        detours = self._host_states.new_detours()
-        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+        return committed, failed, steady_s
 
     def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn]:
         """Return, for each place, the model's row or None; the request for their visit, and its blobs."""
