@@ -1,8 +1,8 @@
 """Columns of many rows that the server has joined, each by itself; `SourceTable.blocks_query` says how.
 
 Values of a fixed width are an array in its memory layout (`madlib_mop.columns.layout`), which costs the server no
-function call for each value, and this process no search for where a value begins. Texts lie one after the other, and
-their lengths are an array of ``integer``.
+function call for each value, and this process no search for where a value begins. Texts, and numerics as they are sent,
+lie one after the other, and their lengths are an array of ``integer``.
 """
 
 from enum import StrEnum
@@ -27,12 +27,15 @@ class Form(StrEnum):
 
     ARRAY = "array"
     TEXT = "text"
+    NUMERIC = "numeric"
 
 
 def form_of(field: Field) -> Form | None:
     """Return how a column can be joined; None where its values must be sent in records."""
     if field.layout is None and field.reader in _TEXTS:
         return Form.TEXT
+    if field.layout is None and field.reader == "numeric":
+        return Form.NUMERIC
     return Form.ARRAY if reader_for(field).native is not None else None
 
 
@@ -60,23 +63,37 @@ def read_array(field: Field, array: Blob) -> RawColumn:
     return reader.of_array(*_elements(array, np.dtype(reader.native)), field.name)
 
 
-def read_texts(field: Field, data: Blob, lengths: Blob) -> RawColumn:
-    """Return the texts of a column. Raises UnreadableRecord if the bytes are none of such lengths.
+def read_values(field: Field, data: Blob, lengths: Blob) -> RawColumn:
+    """Return the texts or numerics of a column.
 
     Parameters
     ----------
     field : Field
     data : bytes-like
-        The texts, one after the other.
+        The values, one after the other.
     lengths : bytes-like
         The bytes of each, an array of ``integer`` in its memory layout; NULL for NULL.
+
+    Raises
+    ------
+    UnreadableRecord
+        If the bytes are none of such lengths.
+    UnreadableValue
+        If a value cannot be used.
     """
     sizes = read_lengths(lengths)
     n_bytes = np.maximum(sizes, 0)
     ends = np.cumsum(n_bytes)
     if (ends[-1] if len(ends) else 0) != len(data):
-        raise UnreadableRecord(0, "the lengths of its texts are wrong")
+        raise UnreadableRecord(0, "the lengths of its values are wrong")
     return reader_for(field).read(Cells(field.name, b"".join((data, bytes(PADDING))), ends - n_bytes, sizes))
+
+
+def value_at(data: Blob, lengths: Blob, row: int) -> bytes:
+    """Return one of the values of `read_values`, which is not NULL."""
+    sizes = read_lengths(lengths)
+    start = int(np.maximum(sizes[:row], 0).sum())
+    return bytes(data[start : start + int(sizes[row])])
 
 
 def read_lengths(array: Blob) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from mop_backend.machine import processors
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.hashing import Hashes, RowHasher
-from madlib_mop.columns.joined import Form, n_rows_of, read_array, read_lengths, read_texts
+from madlib_mop.columns.joined import Form, n_rows_of, read_array, read_lengths, read_values, value_at
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import Levels, RawColumn, rows_at_once
 from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
@@ -277,7 +277,7 @@ class _Joined:
     ----------
     data : bytes-like
     lengths : bytes-like or None
-        Of texts; None of arrays.
+        Of texts and numerics; None of arrays.
     """
 
     data: Blob
@@ -330,19 +330,17 @@ class _Typed:
         return [
             next(of_records) if i not in joined
             else read_array(one, joined[i].data) if joined[i].lengths is None
-            else read_texts(one, joined[i].data, joined[i].lengths)
+            else read_values(one, joined[i].data, joined[i].lengths)
             for i, one in enumerate(self._sent)
         ]  # fmt: skip
 
     def _check(self, columns: Sequence[RawColumn], batch: Batch) -> None:
-        joined = batch.joined if isinstance(batch, _Blocks) else {}
         for place, (field_, column) in enumerate(zip(self._fields, columns, strict=True)):
             is_checked = field_.name not in self._unchecked and field_.layout is None  # its reader has checked it
             special = column.first_special() if is_checked else None
             if special is not None:
                 held = "a number that is too large for double precision"
-                in_record = place - sum(i < place for i in joined)
-                if not (field_.reader == "numeric" and _is_finite(batch, special.row, in_record)):
+                if not (field_.reader == "numeric" and _is_finite(batch, special.row, place)):
                     held = special.text
                 raise UnusableColumn(
                     field_.name,
@@ -353,6 +351,10 @@ class _Typed:
 
 def _is_finite(batch: Batch, row: int, place: int) -> bool:
     """Return whether a numeric of a batch is a finite number."""
+    joined = batch.joined if isinstance(batch, _Blocks) else {}
+    if place in joined and (lengths := joined[place].lengths) is not None:
+        return is_finite_numeric(value_at(joined[place].data, lengths, row))
+    place -= sum(i < place for i in joined)
     sent = batch.bytes_of("r")
     start = int(sum(sent.lengths[:row]))
     return is_finite_numeric(value_of(bytes(sent.data[start : start + int(sent.lengths[row])]), place))
@@ -388,8 +390,8 @@ def _by_blocks(
             for i, form in forms.items():
                 lengths = values.pop(f"l{i}", None)
                 data = values.pop(f"v{i}", None)
-                if form is Form.TEXT and lengths is not None:
-                    joined[i] = _Joined(data or b"", lengths)  # all texts can be NULL
+                if form is not Form.ARRAY and lengths is not None:
+                    joined[i] = _Joined(data or b"", lengths)  # all values can be NULL
                 elif data is not None:
                     joined[i] = _Joined(data)
             columns: dict[str, list[Any] | BytesColumn] = {}

@@ -144,8 +144,8 @@ class SourceTable:
 
         Its columns have the values of many rows, one after the other: ``r`` the records of `rows_query` with the fields
         that are not `joined`, and ``lengths`` the bytes of each of them, an array of ``integer`` in its memory layout;
-        those that name the rows; and of each joined field, by its number i, ``v<i>`` an array in its memory layout or
-        texts, and ``l<i>`` the array of the texts' lengths. They are NULL where a range of blocks has no visible row.
+        those that name the rows; and of each joined field, by its number i, ``v<i>`` an array in its memory layout,
+        texts or numerics, and ``l<i>`` the array of the lengths of these. They are NULL where a range of blocks has no visible row.
         An aggregate costs less than a row of the result for each row of the table, and less than a record if each
         column has its own.
         """
@@ -158,11 +158,16 @@ class SourceTable:
             outer += ["pg_catalog.string_agg(t.r, '') AS r", f"{_joined('pg_catalog.octet_length(t.r)')} AS lengths"]
         for i, form in joined.items():
             slots[f"v{i}"] = Identifier(fields[i].name)
-            inner.append(f"s.{{v{i}}} AS v{i}")
-            if form is Form.ARRAY:
-                outer.append(f"{_joined(f't.v{i}')} AS v{i}")
+            value, joined_value = f"s.{{v{i}}}", f"pg_catalog.string_agg(t.v{i}, '')"
+            if form is Form.NUMERIC:
+                value = f"pg_catalog.numeric_send({value})"
+            elif form is Form.TEXT:
+                joined_value = f"pg_catalog.textsend({joined_value})"
             else:
-                outer.append(f"pg_catalog.textsend(pg_catalog.string_agg(t.v{i}, '')) AS v{i}")
+                joined_value = _joined(f"t.v{i}")
+            inner.append(f"{value} AS v{i}")
+            outer.append(f"{joined_value} AS v{i}")
+            if form is not Form.ARRAY:
                 outer.append(f"{_joined(f'pg_catalog.octet_length(t.v{i})')} AS l{i}")
         for column in self.naming:
             inner.append(f"{sent(f's.{column}', column)} AS row_{column}")
