@@ -52,7 +52,8 @@ CREATE TABLE part AS SELECT
     i AS i4, (i % 7)::smallint AS i2, (i::bigint << 40) AS i8, i * 0.1::real AS f4, i * 0.1::double precision AS f8,
     (i * 0.01)::numeric(9, 2) AS n, i % 2 = 0 AS b, (i % 5)::oid AS o, (i * 0.5)::share AS s, ('w' || i % 9)::word AS w,
     ('t' || i % 9)::text AS t, ('v' || i % 9)::varchar AS v, ('b' || i % 9)::char(5) AS c,
-    (ARRAY['s', 'm'])[1 + i % 2]::size AS e, date '2020-01-01' + i % 900 AS d, timestamp '2020-01-01' + i * interval '1 minute' AS ts,
+    (ARRAY['s', 'm'])[1 + i % 2]::size AS e, date '2020-01-01' + i % 900 AS d,
+    timestamp '2020-01-01' + i * interval '1 minute' AS ts,
     timestamptz '2020-01-01 00:00+00' + i * interval '1 second' AS tz, time '00:00' + i * interval '1 second' AS h,
     timetz '00:00+02' + i * interval '1 second' AS hz, i * interval '1 hour' AS l, ARRAY[i, i / 2] AS a,
     md5((i % 9)::text)::uuid AS u, 'y' || i % 3 AS y

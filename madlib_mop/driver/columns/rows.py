@@ -283,6 +283,10 @@ class _Joined:
     data: Blob
     lengths: Blob | None = None
 
+    def read(self, field_: Field) -> RawColumn:
+        """Return the column."""
+        return read_array(field_, self.data) if self.lengths is None else read_values(field_, self.data, self.lengths)
+
 
 @dataclass(frozen=True)
 class _Blocks(Batch):
@@ -327,12 +331,7 @@ class _Typed:
             rows = batch.bytes_of("r")
             sent = reader.read(rows.data, np.asarray(rows.lengths, np.int64))
         of_records = iter(sent)
-        return [
-            next(of_records) if i not in joined
-            else read_array(one, joined[i].data) if joined[i].lengths is None
-            else read_values(one, joined[i].data, joined[i].lengths)
-            for i, one in enumerate(self._sent)
-        ]  # fmt: skip
+        return [joined[i].read(one) if i in joined else next(of_records) for i, one in enumerate(self._sent)]
 
     def _check(self, columns: Sequence[RawColumn], batch: Batch) -> None:
         for place, (field_, column) in enumerate(zip(self._fields, columns, strict=True)):

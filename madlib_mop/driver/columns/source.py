@@ -145,13 +145,14 @@ class SourceTable:
         Its columns have the values of many rows, one after the other: ``r`` the records of `rows_query` with the fields
         that are not `joined`, and ``lengths`` the bytes of each of them, an array of ``integer`` in its memory layout;
         those that name the rows; and of each joined field, by its number i, ``v<i>`` an array in its memory layout,
-        texts or numerics, and ``l<i>`` the array of the lengths of these. They are NULL where a range of blocks has no visible row.
-        An aggregate costs less than a row of the result for each row of the table, and less than a record if each
-        column has its own.
+        texts or numerics, and ``l<i>`` the array of the lengths of these. They are NULL where a range of blocks has no
+        visible row. An aggregate costs less than a row of the result for each row of the table, and less than a record
+        if each column has its own.
         """
         joined = self.joined(fields)
-        rest = [field for i, field in enumerate(fields) if i not in joined]
-        inner, outer, slots = [], [], {}
+        rest = [one for i, one in enumerate(fields) if i not in joined]
+        inner, outer = [], []
+        slots: dict[str, Slot] = {}
         if rest:
             row, slots = self._row(rest)
             inner.append(f"{row} AS r")
@@ -183,8 +184,8 @@ class SourceTable:
         """Return the fields that `blocks_query` joins by themselves, by their numbers, and how."""
         found: dict[int, Form] = {}
         n_columns = 0
-        for i, field in enumerate(fields):
-            form = form_of(field)
+        for i, one in enumerate(fields):
+            form = form_of(one)
             if form is None or (form is Form.TEXT and not self.is_utf8):
                 continue
             n_columns += 1 if form is Form.ARRAY else 2
