@@ -22,7 +22,7 @@ _HEADER_BYTES = 20
 _TEXTS = ("text", "varchar")
 
 
-class Form(StrEnum):
+class JoinedForm(StrEnum):
     """How the values of a column can be joined."""
 
     ARRAY = "array"
@@ -30,13 +30,13 @@ class Form(StrEnum):
     NUMERIC = "numeric"
 
 
-def form_of(field: Field) -> Form | None:
+def form_of(field: Field) -> JoinedForm | None:
     """Return how a column can be joined; None where its values must be sent in records."""
     if field.layout is None and field.reader in _TEXTS:
-        return Form.TEXT
+        return JoinedForm.TEXT
     if field.layout is None and field.reader == "numeric":
-        return Form.NUMERIC
-    return Form.ARRAY if reader_for(field).native is not None else None
+        return JoinedForm.NUMERIC
+    return JoinedForm.ARRAY if reader_for(field).native is not None else None
 
 
 def n_rows_of(array: Blob) -> int:

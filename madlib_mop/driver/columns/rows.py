@@ -15,7 +15,7 @@ from mop_backend.machine import processors
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.hashing import Hashes, RowHasher
-from madlib_mop.columns.joined import Form, n_rows_of, read_array, read_lengths, read_values, value_at
+from madlib_mop.columns.joined import JoinedForm, n_rows_of, read_array, read_lengths, read_values, value_at
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import Levels, RawColumn, rows_at_once
 from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
@@ -389,7 +389,7 @@ def _by_blocks(
             for i, form in forms.items():
                 lengths = values.pop(f"l{i}", None)
                 data = values.pop(f"v{i}", None)
-                if form is not Form.ARRAY and lengths is not None:
+                if form is not JoinedForm.ARRAY and lengths is not None:
                     joined[i] = _Joined(data or b"", lengths)  # all values can be NULL
                 elif data is not None:
                     joined[i] = _Joined(data)

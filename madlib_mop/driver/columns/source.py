@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
-from madlib_mop.columns.joined import Form, form_of
+from madlib_mop.columns.joined import JoinedForm, form_of
 from madlib_mop.columns.records import Field, reader_of
 from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.engine import engine_of_table
@@ -160,15 +160,15 @@ class SourceTable:
         for i, form in joined.items():
             slots[f"v{i}"] = Identifier(fields[i].name)
             value, joined_value = f"s.{{v{i}}}", f"pg_catalog.string_agg(t.v{i}, '')"
-            if form is Form.NUMERIC:
+            if form is JoinedForm.NUMERIC:
                 value = f"pg_catalog.numeric_send({value})"
-            elif form is Form.TEXT:
+            elif form is JoinedForm.TEXT:
                 joined_value = f"pg_catalog.textsend({joined_value})"
             else:
                 joined_value = _joined(f"t.v{i}")
             inner.append(f"{value} AS v{i}")
             outer.append(f"{joined_value} AS v{i}")
-            if form is not Form.ARRAY:
+            if form is not JoinedForm.ARRAY:
                 outer.append(f"{_joined(f'pg_catalog.octet_length(t.v{i})')} AS l{i}")
         for column in self.naming:
             inner.append(f"{sent(f's.{column}', column)} AS row_{column}")
@@ -180,15 +180,15 @@ class SourceTable:
         )
         return statement(query, source=self.relation, **slots)
 
-    def joined(self, fields: Sequence[Field]) -> dict[int, Form]:
+    def joined(self, fields: Sequence[Field]) -> dict[int, JoinedForm]:
         """Return the fields that `blocks_query` joins by themselves, by their numbers, and how."""
-        found: dict[int, Form] = {}
+        found: dict[int, JoinedForm] = {}
         n_columns = 0
         for i, one in enumerate(fields):
             form = form_of(one)
-            if form is None or (form is Form.TEXT and not self.is_utf8):
+            if form is None or (form is JoinedForm.TEXT and not self.is_utf8):
                 continue
-            n_columns += 1 if form is Form.ARRAY else 2
+            n_columns += 1 if form is JoinedForm.ARRAY else 2
             if n_columns <= _MOST_JOINED:
                 found[i] = form
         return found

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from madlib_mop.columns.joined import Form, form_of, n_rows_of, read_array, read_lengths, read_values, value_at
+from madlib_mop.columns.joined import JoinedForm, form_of, n_rows_of, read_array, read_lengths, read_values, value_at
 from madlib_mop.columns.layout import ArrayLayout
 from madlib_mop.columns.raw import Levels, Moments, Numbers
 from madlib_mop.columns.records import ChangedType, Field, UnreadableRecord, UnreadableValue
@@ -31,7 +31,7 @@ def test_numbers(reader, oid, dtype, values):
     field = Field("x", reader, oid, reader)
     data = array(values, oid, dtype)
     column = read_array(field, data)
-    assert form_of(field) is Form.ARRAY
+    assert form_of(field) is JoinedForm.ARRAY
     assert isinstance(column, Numbers)
     assert n_rows_of(data) == column.n_rows == len(values)
     assert column.values.tolist() == [0.0 if value is None else float(value) for value in values]
@@ -60,7 +60,7 @@ def test_moments():
 def test_texts():
     field = Field("c", "text", 25, "text")
     column = read_values(field, "äbb".encode(), array([2, None, 0, 2], 23, "i4"))
-    assert form_of(field) is Form.TEXT
+    assert form_of(field) is JoinedForm.TEXT
     assert isinstance(column, Levels)
     assert column.texts() == ["ä", None, "", "bb"]
     assert read_values(field, b"", array([None, None], 23, "i4")).texts() == [None, None]
@@ -72,7 +72,7 @@ def test_numerics():
     small, large = struct.pack(">hhHHhh", 2, 0, 0, 2, 1, 2500), struct.pack(">hhHHh", 1, 1, 0x4000, 0, 3)
     data, lengths = small + large, array([len(small), None, len(large)], 23, "i4")
     column = read_values(field, data, lengths)
-    assert form_of(field) is Form.NUMERIC
+    assert form_of(field) is JoinedForm.NUMERIC
     assert (column.values.tolist(), column.missing.tolist()) == ([1.25, 0.0, -30_000.0], [False, True, False])
     assert value_at(data, lengths, 2) == large
 
