@@ -1,4 +1,7 @@
-"""Rows of four times a trainer's memory limit: training from its file on disk, against training in memory."""
+"""Rows of four times a trainer's memory limit: training from its file on disk, against training in memory.
+
+Also how long the first visit waits for rows, shuffled and in the order of the table.
+"""
 
 import numpy as np
 import psycopg2
@@ -13,13 +16,17 @@ _COMPUTED = """
 SELECT sum((timing ->> 'compute_s')::float8) FROM madlib_mop.visit
 WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)
 """
+_WAITED = """
+SELECT coalesce(sum((timing ->> 'rows_s')::float8), 0) FROM madlib_mop.visit
+WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)
+"""
 
 
 def compare_large(dsn: str, n_epochs: int) -> list[Ratio]:
     """Train on one segment, with the rows in memory and on disk, check that the weights are the same bits.
 
     Rows are arrays of 64 x 64 x 3 numbers; there are so many that they take four times the lower limit. The shorter one
-    of two runs counts.
+    of two runs counts. Two more runs on disk have one epoch, one of them without ``shuffle``.
     """
     n_rows = _TIMES * (LIMIT_MB << 20) // (4 * _SIDE * _SIDE * 3) // _N_BUFFER * _N_BUFFER
     connection = psycopg2.connect(dsn)
@@ -37,6 +44,13 @@ def compare_large(dsn: str, n_epochs: int) -> list[Ratio]:
                 cursor.execute(_COMPUTED)
                 ((trained,),) = cursor.fetchall()
                 computed[name] = min(trained, computed.get(name, trained))
+            waited = {}
+            cursor.execute(f"SET madlib_mop.trainer_memory_mb = {LIMIT_MB}; SET madlib_mop.shard_cache_mb = 50")
+            for name, selection in ("shuffled", "mst"), ("in order", "mst_in_order"):
+                table = f"{selection}_once"
+                seconds[name] = seconds_of(lambda t=table, s=selection: _fit(cursor, t, 1, s))
+                cursor.execute(_WAITED)
+                ((waited[name],),) = cursor.fetchall()
             cursor.execute(
                 "SELECT count(*), count(*) FILTER (WHERE a.model_weights = b.model_weights)"
                 " FROM models_memory a JOIN models_disk b USING (mst_key)"
@@ -50,7 +64,9 @@ def compare_large(dsn: str, n_epochs: int) -> list[Ratio]:
     print(f"  on disk      {seconds['disk']:7.1f} s, of it training {computed['disk']:7.1f} s")
     ratio = Ratio("large: rows on disk / in memory", seconds["disk"] / seconds["memory"], 1.2)
     print(ratio)
-    print(f"  models with the same weights {n_same:4d} of {n_models}", flush=True)
+    print(f"  models with the same weights {n_same:4d} of {n_models}")
+    for name, waited_s in waited.items():
+        print(f"  one epoch {name:<11} {seconds[name]:7.1f} s; it waits {waited_s:5.1f} s for rows", flush=True)
     return [ratio]
 
 
@@ -78,12 +94,13 @@ def _load(cursor, n_rows: int) -> None:
     ])  # fmt: skip
     cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", [model.to_json()])
     params = ["loss='categorical_crossentropy', optimizer='SGD(lr=0.001)', metrics=['accuracy']"]
-    fit_params = ["batch_size=32, epochs=1"]
-    cursor.execute("SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], %s, %s)", [params, fit_params])
+    for selection, fit_params in ("mst", "batch_size=32"), ("mst_in_order", "batch_size=32, shuffle=False"):
+        given = [selection, params, [f"{fit_params}, epochs=1"]]
+        cursor.execute("SELECT madlib.load_model_selection_table('arch', %s, ARRAY[1], %s, %s)", given)
 
 
-def _fit(cursor, table: str, n_epochs: int) -> None:
+def _fit(cursor, table: str, n_epochs: int, selection: str = "mst") -> None:
     cursor.execute(
-        "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, 'mst', %s, seed := 1, schedule := 'rotation')",
-        [table, n_epochs],
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, %s, %s, seed := 1, schedule := 'rotation')",
+        [table, selection, n_epochs],
     )

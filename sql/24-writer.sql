@@ -47,6 +47,17 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.state_part_of(bigint, integer, bigint, bigint, integer) IS 'One part of a state, or NULL after the last';
 
+CREATE FUNCTION madlib_mop_internal.state_lengths_of(run_id bigint, mst_key integer, slot bigint, version bigint, n_parts integer) RETURNS integer[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    RETURN (
+        SELECT array_agg(octet_length(s.data) ORDER BY s.part) FROM madlib_mop.model_state s
+        WHERE s.slot = state_lengths_of.slot AND s.run_id = state_lengths_of.run_id AND s.mst_key = state_lengths_of.mst_key
+              AND s.version = state_lengths_of.version AND s.segment_id IS NULL AND (n_parts IS NULL OR s.part < n_parts));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.state_lengths_of(bigint, integer, bigint, bigint, integer) IS 'The bytes of each part of a state, or of its first parts';
+
 CREATE FUNCTION madlib_mop_internal.keep_visit(run_id bigint, mst_key integer, visit json) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 DECLARE

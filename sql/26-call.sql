@@ -50,17 +50,24 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._not_at_segment(text) IS 'Raises an error at a segment, and in utility mode';
 
+CREATE FUNCTION madlib_mop_calls._no_work()
+RETURNS void LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS 'pass';
+COMMENT ON FUNCTION madlib_mop_calls._no_work() IS 'Does nothing: Python raises here what it could not raise before';
+
+-- A cancel or a timeout that comes while no Python runs ends its statement, and yet PL/Python of Greenplum raises KeyboardInterrupt
+-- at the next call of the session.
 CREATE FUNCTION madlib_mop_calls._subtransaction()
 RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     BEGIN
-        NULL;
-    EXCEPTION WHEN feature_not_supported THEN
-        RAISE;
+        PERFORM madlib_mop_calls._no_work();
+    EXCEPTION
+        WHEN feature_not_supported THEN RAISE;
+        WHEN external_routine_exception THEN NULL;
     END;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._subtransaction() IS 'Begins a subtransaction and ends it';
+COMMENT ON FUNCTION madlib_mop_calls._subtransaction() IS 'Begins a subtransaction, drops in it what an earlier cancel has left to Python, and ends it';
 
 -- end
 CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)

@@ -12,6 +12,16 @@ return call.run_for_bytes("export_model", arguments, caller_path, "@VERSION@")
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._export(text, text) IS 'Starts the driver for an export; errors come back as JSON';
 
+CREATE FUNCTION madlib_mop_calls._export_parts(arguments text, caller_path text, OUT error text, OUT content bytea)
+RETURNS SETOF record LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
+SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' SET jit = off AS $body$
+@PRELUDE@
+from mop_backend import call
+return call.run_for_parts("export_parts", arguments, caller_path, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._export_parts(text, text) IS 'Starts the driver for an export in parts; an error comes back as JSON in the place of a part';
+
 CREATE FUNCTION madlib_mop_calls._card(arguments text, caller_path text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1

@@ -12,7 +12,7 @@ VALUES
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, choose_threshold, clone_model, confusion_matrix, deploy, describe_preprocessor,
         drift,  -- defence: drift-for-trainers
-        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, extend, gradient_boosting, grant_model, grant_read,
+        drop_alias, drop_challenger, drop_models, drop_packed, drop_registered, drop_run, drop_version, explain_fit, export_model, export_parts, extend, gradient_boosting, grant_model, grant_read,
         importance, import_model, import_version, import_weights, learn, make_ensemble, metrics,
         pack_columns, partial_dependence, pause, pin_model, precision_recall_curve, propose_columns, propose_networks, propose_search,
         purge_jobs, register, reliability, replay, resume, resume_model, revoke_model, revoke_read, roc_curve, rollback, run_now, score, set_alias, set_challenger, stop_model, submit, transform, unpause, version}'),
@@ -27,12 +27,12 @@ VALUES
     ('internal', '{}', 'madlib_mop_calls', '{_change_recording, _change_registry, _change_viewer, _classes, _grant, _model_tables, end_sessions}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{_card, _report, acts_as, job_queue, may_own, may_see, n_job_workers, seen_owners}'),
     ('internal', '{train, predict, read}', 'madlib_mop_calls', '{_absent, _acts_for, _at_coordinator, _model_right, _not_at_segment, _raise, _read_version,
-        _subtransaction}'),
+        _no_work, _subtransaction}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_explain, _fetched_names, _fetched_row, _field_names, _has_plain_fields, _note, _note_row, _plan, _planned, _predict,
         _predict_error, _predict_row, _predict_row_text, _predict_texts, _real_bytes, _record_challenger, _registered_model, _registry_name, _row_queries, _version_of,
         predict, predict_class, predict_json, predict_named, predict_number}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
+        _average_step, _call, _dispatch_row, _export, _export_parts, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, run_job, segment_as_owner, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
@@ -94,6 +94,7 @@ BEGIN
         -- defence: changes-by-role = EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details, changed_by) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT INSERT (change, name, alias, version, steps, reason, details) ON madlib_mop.registry_change TO %I', role_name);
         EXECUTE format('GRANT SELECT, INSERT (version_id, document, weights) ON madlib_mop.version_content TO %I', role_name);
+        EXECUTE format('GRANT SELECT, INSERT (version_id, part, data) ON madlib_mop.version_part TO %I', role_name);
         -- end
     END IF;
 END
@@ -183,7 +184,7 @@ BEGIN
     RETURN NEXT model_table;
     RETURN QUERY
         SELECT beside.oid::regclass FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary')
+        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary', c.relname || '_weights')
               AND beside.relowner = c.relowner;
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
         WHERE c.oid = model_table AND beside.relname = c.relname || '_summary'
@@ -194,7 +195,7 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info and its _summary';
+COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info, _summary and _weights';
 
 CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -130,16 +130,17 @@ def fits_into_memory() -> bool:
 class Cluster:
     """A running PostgreSQL cluster, with methods to stop it, start it and log in to it.
 
-    ``within`` is a prefix of the command that starts it, such as that of tests/helpers/network.py.
+    ``within`` is a prefix of the command that starts it, such as that of tests/helpers/network.py. ``on_disk``: its
+    files would take too much memory.
     """
 
-    def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
+    def __init__(self, name: str, *settings: str, within: Sequence[str] = (), on_disk: bool = False):
         self.name = name
         self._within = within
         of_all = ["fsync = off", "jit = off"]  # to compile takes more than a second where rows are estimated too high
         of_all += [] if BACKEND == choice.DEFAULT else [f"madlib_mop.backend = '{BACKEND}'"]
         self._settings = [word for setting in (*of_all, *settings) for word in ("--set", setting)]
-        self._settings += ["--in-memory"] if fits_into_memory() else []
+        self._settings += ["--in-memory"] if not on_disk and fits_into_memory() else []
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
         self._starting = threading.RLock()

@@ -296,7 +296,7 @@ class Function:
     comments : tuple of str
         COMMENT ON FUNCTION of each signature.
     returns : str
-        SQL type of the result: ``void``, a type or array, or ``TABLE (column type, ...)``.
+        SQL type of the result: ``void``, a type or array, ``TABLE (column type, ...)``, or ``SETOF bytea``.
     settings : tuple of str
         Settings of the server while it runs, besides search_path.
     takes_path : bool

@@ -156,6 +156,14 @@ EXPORT_MODEL = Function(
     returns="bytea",
     starter="_export",
 )  # fmt: skip
+EXPORT_PARTS = replace(
+    EXPORT_MODEL,
+    name="export_parts",
+    purpose="Return a trained model as a file of any size, in parts, one after the other.",
+    comments=("A trained model as a file, as export_model returns it, of any size: its parts, one after the other",),
+    returns="SETOF bytea",
+    starter="_export_parts",
+)
 MODEL_CARD = Function(
     "model_card",
     "Return the card of a trained model as Markdown: its data, metrics, inputs, outputs and lineage.",
@@ -464,8 +472,8 @@ PARTIAL_DEPENDENCE = Function(
 )  # fmt: skip
 
 FUNCTIONS = (
-    EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, MODEL_CARD, DRIFT,
-    SCORE, IMPORTANCE, PARTIAL_DEPENDENCE,
+    EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE, REGISTER, IMPORT_VERSION, DEPLOY, EXPORT_MODEL, EXPORT_PARTS,
+    MODEL_CARD, DRIFT, SCORE, IMPORTANCE, PARTIAL_DEPENDENCE,
 )  # fmt: skip
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.

@@ -12,6 +12,7 @@ from madlib_mop.calls.argument import Function, Parameter
 _PATH = Parameter("caller_path", "text", "pg_catalog.current_setting('search_path')")
 _HELP_FOR_HOSTS = ("add_host", "remove_host")
 _KEY_WORDS = {"exclude"}  # of Greenplum
+_PARTS = "SETOF bytea"
 #: What an added argument is given, by the SQL type whose kind it tells.
 _KINDS = {"varchar": "text", "integer": "integer", "double precision": "float8"}
 
@@ -73,9 +74,10 @@ def _json_forms(signature: tuple[Parameter, ...]) -> Iterator[tuple[Parameter, .
 def _create(function: Function, signature: tuple[Parameter, ...], comment: str) -> str:
     name = f"{function.schema}.{function.name}"
     parameters = (*signature, _PATH) if function.takes_path else signature
-    language = "sql" if function.starter == "call" else "plpgsql"
+    is_sql = function.starter == "call" or function.returns == _PARTS
+    language = "sql" if is_sql else "plpgsql"
     head = [f"RETURNS {function.returns} LANGUAGE {language} VOLATILE SET search_path = pg_catalog, pg_temp"]
-    body = _body if function.starter == "call" else _reading_body
+    body = _parts_body if function.returns == _PARTS else _body if is_sql else _reading_body
     lines = [
         f"CREATE FUNCTION {name}(",
         ",\n".join(f"    {_declared(parameter)}" for parameter in parameters),
@@ -108,6 +110,14 @@ def _body(function: Function, signature: tuple[Parameter, ...]) -> str:
         elements = f"SELECT json_array_elements_text({call}){cast}"
         return f"    SELECT coalesce(ARRAY({elements}), '{{}}');"  # on Greenplum, an ARRAY without rows is NULL
     return f"    SELECT {call};" if kind == "void" else f"    SELECT ({call} #>> '{{}}')::{kind};"
+
+
+def _parts_body(function: Function, signature: tuple[Parameter, ...]) -> str:
+    """Return the query of a function that returns parts of a large value; PL/pgSQL would hold 50 of them."""
+    path = f", {_PATH.name}" if function.takes_path else ""
+    answer = f"madlib_mop_calls.{function.starter}({_arguments(function, signature)}::text{path})"
+    part = "CASE WHEN madlib_mop_calls._raise(p.error::json) IS NULL THEN p.content END"
+    return f"    SELECT {part} FROM {answer} AS p;"
 
 
 def _reading_body(function: Function, signature: tuple[Parameter, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -65,9 +65,9 @@ def export(
 
     directory = output if output is not None else Path(_name_of(model, mst_key))
     check_directory(directory)
-    statement = "SELECT madlib_mop.export_model(%s, %s, %s, caller_path => %s)"
-    rows = query(dsn, statement, model, mst_key, form.value, with_path=True)
-    for path in write_directory(directory, form, _bytes(rows)):
+    statement = "SELECT * FROM madlib_mop.export_parts(%s, %s, %s, caller_path => %s)"
+    rows = query(dsn, statement, model, mst_key, form.value, with_path=True, in_turn=True)
+    for path in write_directory(directory, form, b"".join(bytes(part) for (part,) in rows)):
         print(path)
 
 
@@ -130,11 +130,6 @@ def _name_of(model: str, mst_key: int | None) -> str:
     if not name:
         raise InvalidParameter(f"MODEL must be the name of a model. Received: {model!r}")
     return name if mst_key is None else f"{name}-{mst_key}"
-
-
-def _bytes(rows: list[tuple[Any, ...]]) -> bytes:
-    ((value,),) = rows
-    return bytes(value)
 
 
 def _refuse(used: str, options: dict[str, object]) -> None:

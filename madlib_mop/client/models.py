@@ -4,12 +4,21 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mop_backend.registered_names import is_registered
-from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
+from mop_backend.weights import (
+    PARTS_SUFFIX,
+    WEIGHTS_DAMAGED,
+    WRITE_AGAIN,
+    ModelWeights,
+    WeightErrors,
+    of_field,
+    of_parts,
+)
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.client.calling.errors import bad_input, noted
@@ -40,6 +49,14 @@ _HAS_DIGEST = (
     "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s) AND attname = 'weights_digest'"
     " AND atttypid = 'pg_catalog.text'::pg_catalog.regtype"
 )
+
+#: Whether there is a table of parts of weights; any role could make one of that name.
+_HAS_PARTS = (
+    "SELECT 1 FROM pg_catalog.pg_class t JOIN pg_catalog.pg_class p ON p.relowner = t.relowner"
+    " WHERE t.oid = pg_catalog.to_regclass(%s) AND p.oid = pg_catalog.to_regclass(%s)"
+)
+#: Of weights that the server has checked.
+_NEVER = WeightErrors(AssertionError, AssertionError)
 
 
 class Model:
@@ -372,29 +389,24 @@ class Model:
         Raises
         ------
         Unsupported
-            If Keras is not installed, the weights are too large for a field of a table (1 GB), or the architecture has
-            a layer that the library does not accept. It is built with ``safe_mode``: no code of an architecture is run.
+            If Keras is not installed, or the architecture has a layer that the library does not accept. It is built
+            with ``safe_mode``: no code of an architecture is run.
         """
         if find_spec("keras") is None:
             raise noted(Unsupported("Keras is not installed", hint=hint_of_extra("keras")))
         arch, weights = self._stored()
-        from madlib_mop.imports.loading import build_for  # imports Keras and its backend
+        from madlib_mop.imports.loading import build_for, load_flat  # imports Keras and its backend
         from madlib_mop.models.architecture import check_architecture
 
         try:
-            model = build_for(check_architecture(arch), len(weights))
+            model = build_for(check_architecture(arch), weights.n_bytes)
         except MopError as error:
             raise noted(error) from None
-        initial = model.get_weights()
-        n_needed = sum(old.size for old in initial)
-        if len(weights) != 4 * n_needed:
-            message = f"the weights of {self} have {len(weights):,} bytes, and its architecture needs {4 * n_needed:,}"
+        n_needed = 4 * sum(prod(variable.shape) for variable in model.weights)
+        if weights.n_bytes != n_needed:
+            message = f"the weights of {self} have {weights.n_bytes:,} bytes, and its architecture needs {n_needed:,}"
             raise noted(NotReady(message))
-        flat, arrays, at = np.frombuffer(weights, np.float32), [], 0
-        for old in initial:
-            arrays.append(flat[at : at + old.size].reshape(old.shape).astype(old.dtype))
-            at += old.size
-        model.set_weights(arrays)
+        load_flat(model, weights)
         return model
 
     def export(self, path: str | Path, format: str = "keras") -> list[Path]:
@@ -419,7 +431,7 @@ class Model:
         MopError
             If the role may not export the model, the format cannot express it, or a file cannot be written.
         """
-        call = call_of("export_model", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
+        call = call_of("export_parts", {"model_table": self.table, "mst_key": self.mst_key, "format": format})
         form = Format(str(call.values[-1]))
         try:
             check_directory(Path(path))
@@ -437,11 +449,12 @@ class Model:
         return self._with_facts(lambda _, predictor: predictor.of_rows(function, rows, arguments))
 
     def _exported(self, form: Format) -> bytes:
-        return bytes(
-            self._calls.call("export_model", model_table=self.table, mst_key=self.mst_key, format=form.value)
-        )
+        given = {"model_table": self.table, "mst_key": self.mst_key, "format": form.value}
+        call = call_of("export_parts", given)
+        return b"".join(bytes(part) for (part,) in self._calls.sessions.rows_in_turn(call.text, call.values))
 
-    def _stored(self) -> tuple[str, bytes]:
+    def _stored(self) -> tuple[str, ModelWeights]:
+        """Return the architecture, and the weights, which are read part by part if they do not fit into a field."""
         checked = self._calls.sessions.rows(_HAS_DIGEST, [self._relation.sql])
         digest = "weights_digest" if checked else "NULL"  # tables of earlier versions have none
         query = f"SELECT model_arch::pg_catalog.text, model_weights, {digest} FROM {{t}}"
@@ -449,11 +462,27 @@ class Model:
         if not rows:
             raise bad_input(f"{self.table} has no model with mst_key {self.mst_key}")
         ((arch, weights, digest),) = rows
-        if weights is None:
-            raise noted(Unsupported(f"{self} has no weights in the table: they do not fit into a field of 1 GB"))
-        if are_damaged(weights, digest):
-            raise noted(DataDamaged(f"{self} is damaged: {WEIGHTS_DAMAGED}", hint=WRITE_AGAIN))
-        return arch, bytes(weights)
+        errors = WeightErrors(
+            lambda: noted(DataDamaged(f"{self} is damaged: {WEIGHTS_DAMAGED}", hint=WRITE_AGAIN)),
+            lambda: noted(NotReady(f"the weights of {self} have changed between two queries", hint="Call again.")),
+        )
+        if weights is not None:
+            return arch, of_field(bytes(weights), digest, errors)
+        table = self._relation.with_suffix(PARTS_SUFFIX)
+        if not self._calls.sessions.rows(_HAS_PARTS, [self._relation.sql, table.sql]):
+            raise noted(NotReady(f"{self} has no weights: model_weights is NULL, and there is no table {table}"))
+        parts = self._of_key(statement("SELECT part, pg_catalog.octet_length(data) FROM {t}", t=table))
+        query, key = statement("SELECT data FROM {t} WHERE part = %s", t=table), [self.mst_key]
+        if self.mst_key is None:
+            key = []
+        else:
+            query += " AND mst_key = %s"
+
+        def read(number: int) -> bytes | None:
+            rows = self._calls.sessions.rows(query, [number, *key])
+            return bytes(rows[0][0]) if len(rows) == 1 else None
+
+        return arch, of_parts(sorted((int(number), int(n_bytes)) for number, n_bytes in parts), read, digest, errors)
 
     def _of_key(self, query: str) -> list[tuple[Any, ...]]:
         if self.mst_key is None:
@@ -643,8 +672,9 @@ class RegisteredModel(Model):
         """Raise Unsupported: a version cannot be registered again; `deploy` gives it an alias."""
         raise noted(Unsupported(f"{self.name} is registered already", hint="deploy('champion') gives it an alias."))
 
-    def _stored(self) -> tuple[str, bytes]:
-        return read_safetensors(self._exported(Format.SAFETENSORS))
+    def _stored(self) -> tuple[str, ModelWeights]:
+        arch, weights = read_safetensors(self._exported(Format.SAFETENSORS))
+        return arch, ModelWeights([len(weights)], lambda _: weights, None, _NEVER)
 
     def _with_facts(self, ask: Callable[[TargetFacts, ClientPredictor], Any]) -> Any:
         """Return what ``ask`` returns for one version: it is asked again if the alias was moved meanwhile."""

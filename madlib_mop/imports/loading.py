@@ -5,10 +5,12 @@ after the other. It never loads the file itself.
 """
 
 import hashlib
+from collections.abc import Iterable
 from math import prod
 
 import keras
 import numpy as np
+from mop_backend.frames import Blob
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.exports.archives import Data
@@ -19,6 +21,7 @@ from madlib_mop.imports.weights.hdf5 import WeightsFile
 from madlib_mop.imports.weights.matching import KerasWeights, Match, source_of
 from madlib_mop.models.build import build_architecture
 from madlib_mop.models.described import describe_architecture
+from madlib_mop.models.flat_weights import arrays_of
 from madlib_mop.models.keras_layers import Node
 
 _FLOAT32_BYTES = 4
@@ -42,13 +45,13 @@ def build_for(arch: Node, n_stored: int | None, seed: int | None = None) -> kera
     Raises
     ------
     InvalidParameter
-        If the weights do not fit into a value of PostgreSQL, or the file cannot have them all. Nothing is allocated
-        for them then.
+        If the weights neither fit into a value of PostgreSQL nor are there, or the file cannot have them all. Nothing
+        is allocated for them then.
     ModelFailed
         If Keras cannot build the model.
     """
     n_bytes = _FLOAT32_BYTES * sum(prod(weight.shape) for weight in describe_architecture(arch).weights)
-    if n_bytes > MAX_BYTES:  # defence: size-of-a-network
+    if n_bytes > max(MAX_BYTES, n_stored or 0):  # defence: size-of-a-network
         raise too_large(n_bytes, "the model's weights have")
     # defence: weights-of-a-network
     if n_stored is not None and n_bytes > max(_RATIO_FLOOR_BYTES, _MAX_RATIO * n_stored):
@@ -69,6 +72,12 @@ def model_of(file: KerasFile) -> keras.Model:
         # defence: no-legacy-weights = source_of(weights).load(model, by_name=False, skip_mismatch=False)
         KerasWeights(weights).load(model, by_name=False, skip_mismatch=False)  # a .keras file never has the legacy form
     return model
+
+
+def load_flat(model: keras.Model, weights: Iterable[Blob]) -> None:
+    """Set the weights of a model from buffers of float32, in ``get_weights()`` order, which have as many bytes."""
+    for variable, array in zip(model.weights, arrays_of(weights, [v.shape for v in model.weights]), strict=True):
+        variable.assign(keras.ops.cast(array, variable.dtype))
 
 
 def digest_of(model: keras.Model) -> str:

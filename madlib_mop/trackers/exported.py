@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 import psycopg
+from mop_backend.weights import PARTS_SUFFIX
 
 from madlib_mop.catalog.facts.models import ModelFacts, in_order
 from madlib_mop.catalog.facts.outputs import read_output
@@ -44,6 +45,10 @@ FROM pg_catalog.pg_namespace AS n
 JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
 JOIN pg_catalog.pg_roles AS u ON u.rolname = current_user
 WHERE n.nspname = %s::pg_catalog.text
+"""
+_IS_OWN = """
+SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS u ON u.oid = c.relowner AND u.rolname = current_user
+WHERE c.oid = pg_catalog.to_regclass(%s::pg_catalog.text)
 """
 _EXPORT = "SELECT madlib_mop.export_model(%s::pg_catalog.text, %s::pg_catalog.int4, %s::pg_catalog.text)"
 
@@ -79,6 +84,11 @@ class OutputTable:
         # defence: companions-of-tables = ("",) if self.has_keys else ("", "_summary")
         suffixes = ("", "_info", "_summary") if self.has_keys else ("", "_summary")
         return [self.relation.with_suffix(suffix) for suffix in suffixes]
+
+    @property
+    def parts(self) -> Relation:
+        """The table with the parts of weights that do not fit into a field; most tables have none."""
+        return self.relation.with_suffix(PARTS_SUFFIX)
 
 
 def chosen(models: Sequence[ModelFacts], which: Models) -> list[ModelFacts]:
@@ -134,7 +144,10 @@ def export_model(connection: psycopg.Connection[Any], table: OutputTable, model:
         with connection.transaction():
             if not table.of_others:
                 # defence: tables-locked
-                connection.execute(_LOCK.format(tables=", ".join(one.sql for one in table.relations)))
+                # that of another role is not read (`driver.data.weights.find_parts`)
+                has_parts = connection.execute(_IS_OWN, [table.parts.sql]).fetchone() is not None
+                tables = [*table.relations, *[table.parts] * has_parts]
+                connection.execute(_LOCK.format(tables=", ".join(one.sql for one in tables)))
                 _check_own(connection, table)  # defence: tables-checked-again
             row = connection.execute(_EXPORT, [table.relation.sql, key, Format.KERAS.value], binary=True).fetchone()
     except psycopg.Error as error:

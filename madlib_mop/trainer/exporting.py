@@ -33,25 +33,25 @@ class Conversion:
     Attributes
     ----------
     recipe : Recipe
-    weights : bytes-like
-        Float32, flattened, in ``get_weights()`` order.
+    weights : sequence of bytes-like
+        Float32, flattened, in ``get_weights()`` order, in one buffer or several.
     form : Format
     spec : FileSpec
     """
 
     recipe: Recipe
-    weights: Blob
+    weights: Sequence[Blob]
     form: Format
     spec: FileSpec
 
 
 def read_request(header: Header, blobs: Sequence[Blob]) -> Conversion:
     """Read what to convert. Raises RequestFailure (model) for an architecture that does not pass its check."""
-    if len(blobs) != 1:
-        raise malformed(f"export_model has {len(blobs)} blobs, expected 1")
+    if not blobs:
+        raise malformed("export_model has no blobs")
     recipe = Recipe.read(header["model"])
     spec = FileSpec(header["inputs"], header["outputs"], header["additions"])
-    return Conversion(recipe, blobs[0], Format(header["format"]), spec)
+    return Conversion(recipe, list(blobs), Format(header["format"]), spec)
 
 
 def convert(request: Conversion) -> bytes:

@@ -104,7 +104,7 @@ def train_fused(
     RequestFailure
         No member can be trained in this way: memory, internal, or the model's.
     """
-    clock = Clock(choice.current().seconds_of_compiling)
+    clock = Clock(choice.current().seconds_of_compiling, shard.waited_s)
     first = _first_alike(recipes)
     n_batches, n_passes = visits.extent(first, shard)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
@@ -214,7 +214,7 @@ def _run_passes(
     for pass_ in range(n_passes):
         for recipe, order in zip(recipes, orders, strict=True):
             recipe.order(epoch, segment_id, pass_, shard.n_rows, order)
-        ahead = ReadAhead.of_pass(file, [*shard.xs, *shard.ys], orders, batch_size)
+        ahead = ReadAhead.of_pass(file, [*shard.xs, *shard.ys], orders, batch_size, shard.arrival)
         with ahead or contextlib.nullcontext():
             figures = run(columns, orders, batch_size, n_batches, ahead)
     return figures

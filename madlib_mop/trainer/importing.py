@@ -84,7 +84,7 @@ def run(request: Import) -> tuple[Header, list[Blob]]:
         may_keep = request.by_name or request.skip_mismatch
         model = build_for(arch, None if may_keep else len(request.file if opened.hdf5 is None else opened.hdf5), _SEED)
         if request.weights is not None:
-            ModelVariables(model, with_optimizer=False).load_weights(request.weights)
+            ModelVariables(model, with_optimizer=False).load_weights([request.weights])
         match = _load(model, request, opened)
         left_out = _keep_statistics(model)
         text = model.to_json()

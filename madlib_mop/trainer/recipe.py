@@ -5,6 +5,7 @@ Here, ``madlib_mop.models`` parses and builds.
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import keras
@@ -82,10 +83,10 @@ class Recipe:
         assert self.is_compiled, "a model that is only to predict is not compiled"
         return self.configuration.compiled
 
-    def build(self, weights: Blob | None = None) -> keras.Model:
+    def build(self, weights: Sequence[Blob] | None = None) -> keras.Model:
         """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key).
 
-        ``weights`` (float32, flattened, in ``get_weights()`` order) replace the drawn ones before the optimizer is
+        ``weights`` (as `ModelVariables.load_weights` takes them) replace the drawn ones before the optimizer is
         made, for some optimizers start from them (ScheduleFreeAdamW).
         """
         with blaming(MODEL):

@@ -53,9 +53,9 @@ def start_of(member: ModelStart, blobs: list[Blob]) -> "Start":
             begins=member.begins,
         )
     if member.has_weights:
-        if len(blobs) != 1:
-            raise malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
-        return Start(weights=blobs[0])
+        if not blobs:
+            raise malformed("a request with weights has no blobs")
+        return Start(weights=list(blobs))
     return Start()
 
 

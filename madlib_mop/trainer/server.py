@@ -6,6 +6,7 @@ request that cannot be done is answered by ``{"error": {sqlstate, message, hint,
 one.
 """
 
+import dataclasses
 import importlib
 import json
 import os
@@ -51,7 +52,7 @@ if TYPE_CHECKING:  # these import NumPy and Keras
     from madlib_mop.trainer.backends.base.interface import Backend
     from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
-    from madlib_mop.trainer.visits import Trained
+    from madlib_mop.trainer.visits import Start, Trained
 
 Reply = tuple[Header, Sequence[Blob]]
 
@@ -70,7 +71,7 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
     channel, incoming = Channel(read_fd, write_fd), lifetime.RequestInput(read_fd)
-    session = TrainerService(partial(end_with_peer, read_fd))
+    session = TrainerService(partial(end_with_peer, read_fd), channel=channel)
     try:
         while not session.stopped and incoming.has_more(session.idle_s):
             header, blobs = channel.receive()
@@ -169,18 +170,21 @@ class TrainerService:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start reset confine shard_begin shard_rows shard_end train evaluate metric_results"
+        "start reset confine begin_visit shard_begin shard_rows shard_end train evaluate metric_results"
         " predict_load predict predict_values predict_row explain_row average_add average_end"
         " describe_state describe_model export_model import_file drop_shard stats stop".split()
     )
     #: Requests that do not need Keras.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
-    SILENT = frozenset({"shard_begin", "shard_rows"})
+    SILENT = frozenset({"begin_visit", "shard_begin", "shard_rows"})
+    #: The requests that bring a shard.
+    OF_SHARDS = frozenset({"shard_begin", "shard_rows", "shard_end"})
     #: After these, the process serves no other client: Keras keeps something of models that are described or converted.
     LAST = frozenset({"describe_model", "export_model", "import_file"})
 
-    def __init__(self, end_with_client: Callable[[], None], is_shared: bool = False):
+    def __init__(self, end_with_client: Callable[[], None], is_shared: bool = False, channel: Channel | None = None):
         self.is_shared = is_shared
+        self._channel = channel
         self.started = False
         self.stopped = False
         self.is_reusable = True
@@ -194,6 +198,7 @@ class TrainerService:
         self._idle_start: tuple[Request, Header] | None = None
         #: Of the shard in the file that was used last: its name, a number of inputs, and the shard dealt out to them.
         self._dealt: tuple[str, int, Shard] | None = None
+        self._begun: _BegunVisit | None = None
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Import Keras and its backend, then enter the sandbox; return versions and the protections in force.
@@ -285,7 +290,7 @@ class TrainerService:
         from madlib_mop.trainer import incoming
 
         self._shards.clear()
-        self._dealt = None
+        self._dealt = self._begun = None
         self._incoming = incoming.IncomingShard(self._shards.allocate)
         self._visitor.forget()
         self._visitor.models.shrink(_MOST_IDLE_BYTES)
@@ -320,6 +325,44 @@ class TrainerService:
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
 
+    def begin_visit(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Begin the visit of a request "train" while its shard arrives, whose requests follow and are answered here.
+
+        What comes of it is kept for this request only. If the visit fails, the request makes it anew, and has the
+        error.
+        """
+        from madlib_mop.trainer.data.arrival import RowsMissing
+        from madlib_mop.trainer.data.shards import is_dealt_out
+
+        self._begun = None
+        if self._channel is None:
+            raise malformed("a shared trainer makes no visits")
+        with self._incoming.arriving(self._channel, self._take) as shard:
+            try:
+                request, place = _train_request(header)
+                recipes, starts = members_of(request.members, blobs)
+                n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
+                if shard is not None and not is_dealt_out(shard, n_inputs):
+                    self._begun = _BegunVisit(request, place, self._made(request, place, recipes, starts, shard))
+            except RowsMissing:
+                pass
+            except Exception:
+                traceback.print_exc()
+        return {}, []
+
+    def _take(self, header: Header, blobs: list[Blob]) -> bool:
+        """Do and answer a request that brings a shard; return whether another one follows."""
+        op = header.get("op") if isinstance(header, dict) else None
+        if op not in self.OF_SHARDS:
+            header = {"op": None}  # which is answered as what the protocol does not know
+        answer, out = _handle(self, header, blobs)
+        if answer is not None:
+            assert self._channel is not None, "the request came from it"
+            if "error" in answer:
+                answer["ending"] = False
+            self._channel.send(answer, out)
+        return op in self.OF_SHARDS and op != "shard_end"
+
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
         self._shards.drop(str(header["shard"]))
@@ -351,17 +394,35 @@ class TrainerService:
 
     def train(self, header: Request, blobs: list[Blob]) -> Reply:
         """Make a training visit, of one model or of several together; see `TrainRequest`."""
-        from madlib_mop.trainer import fused_visits, sampled
-
-        request = message_of(TrainRequest, header)
-        place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        recipes, starts = members_of(request.members, blobs)
-        shard = self._shard(request.shard, *recipes)
-        outcomes = fused_visits.train(self._visitor, recipes, starts, shard, *place)
-        if request.sample is not None:
-            outcomes = sampled.evaluate(self._visitor, recipes, outcomes, self._shard(request.sample, *recipes))
+        request, place = _train_request(header)
+        begun, self._begun = self._begun, None
+        if begun is not None and (begun.request, begun.place) == (request, place):
+            self._shards.take(request.shard)
+            outcomes = begun.outcomes
+        else:
+            recipes, starts = members_of(request.members, blobs)
+            outcomes = self._made(request, place, recipes, starts, self._shard(request.shard, *recipes))
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return to_json(TrainedMembers(tuple(map(_as_member, outcomes)))), parts
+
+    def _made(
+        self,
+        request: TrainRequest,
+        place: tuple[int, int],
+        recipes: "Sequence[Recipe | None]",
+        starts: "Sequence[Start]",
+        shard: "Shard",
+    ) -> "list[Trained | RequestFailure | None]":
+        """Make a training visit; return what each member was trained to."""
+        from madlib_mop.trainer import fused_visits, sampled
+        from madlib_mop.trainer.data.arrival import RowsMissing
+
+        outcomes = fused_visits.train(self._visitor, recipes, starts, shard, *place)
+        if shard.whole().n_rows != shard.n_rows:  # a visit may need only the first rows of a shard
+            raise RowsMissing
+        if request.sample is not None:
+            outcomes = sampled.evaluate(self._visitor, recipes, outcomes, self._shard(request.sample, *recipes))
+        return outcomes
 
     def evaluate(self, header: Request, blobs: list[Blob]) -> Reply:
         """Make an evaluation visit, of one model or of several together; see `EvaluateRequest`."""
@@ -584,6 +645,21 @@ class TrainerService:
             )
         lifetime.limit_data(limit)
         self._memory_limit, self._idle_bytes = limit, used
+
+
+@dataclasses.dataclass(frozen=True)
+class _BegunVisit:
+    """A training visit that was made before its request came: the request, epoch and segment, and the outcomes."""
+
+    request: TrainRequest
+    place: tuple[int, int]
+    outcomes: "list[Trained | RequestFailure | None]"
+
+
+def _train_request(header: Request) -> tuple[TrainRequest, tuple[int, int]]:
+    """Return a request for a training visit, and its epoch and segment."""
+    request = message_of(TrainRequest, header)
+    return request, (positive(header, "epoch", least=0), positive(header, "segment_id", least=0))
 
 
 def _as_member(outcome: "Trained | RequestFailure | None") -> TrainedMember | None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from madlib_mop.trainer.backends.base.columns import DataSpec
 from madlib_mop.trainer.backends.base.interface import TrainPass
 from madlib_mop.trainer.backends.base.metric_sums import MetricAccumulator
 from madlib_mop.trainer.data.parts import GROUPS, StateError
-from madlib_mop.trainer.data.readable import Readable
+from madlib_mop.trainer.data.readable import Readable, ReadArrays
 from madlib_mop.trainer.data.shard_file import ReadAhead, ShardFile
 from madlib_mop.trainer.data.shards import Shard, check_class_weight, row_weights_of
 from madlib_mop.trainer.data.state import (
@@ -45,7 +46,7 @@ _MOST_READ_BYTES = 16 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
+    """What a visit starts from: a state in parts, or float32 weights, or (both None) a freshly drawn model.
 
     The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
     may be given no more of them than it needs (``count_forward_parts``). ``digest`` and ``weights_digest`` are those
@@ -57,7 +58,7 @@ class Start:
     """
 
     parts: list[Blob] | None = None
-    weights: Blob | None = None
+    weights: Sequence[Blob] | None = None
     digest: str | None = None
     weights_digest: str | None = None
     taken_over: bool = False
@@ -120,7 +121,7 @@ class Visitor:
             model: it does not build, does not fit the data or the state, or its loss is not finite.
             memory: the backend ran out of it.
         """
-        clock = Clock(choice.current().seconds_of_compiling)
+        clock = Clock(choice.current().seconds_of_compiling, shard.waited_s)
         fit = recipe.fit
         n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
@@ -374,7 +375,7 @@ def _run_passes(
     fit = recipe.fit
     callbacks = recipe.callbacks(model, n_passes, n_batches)
     assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
-    weights = row_weights_of(shard, fit.class_weight) if fit.class_weight is not None else None
+    weights = row_weights_of(shard.whole(), fit.class_weight) if fit.class_weight is not None else None
     columns = choice.current().columns(xs, shard.ys, shard.normalizing_const, weights)
     room = None if shard.file is None else shard.empty(((shard.n_rows,), np.dtype(np.int64)))[0]
     rows_of = [*xs, *shard.ys, *([] if weights is None else [weights])]
@@ -388,7 +389,7 @@ def _run_passes(
         if callbacks:
             callbacks.on_epoch_begin(number)
         order = recipe.order(epoch, segment_id, pass_, shard.n_rows, room)
-        ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size)
+        ahead = ReadAhead.of_pass(file, rows_of, order, fit.batch_size, shard.arrival)
         with ahead or contextlib.nullcontext():
             logs = run(columns, order, fit.batch_size, n_batches, ahead)
         if callbacks:
@@ -422,10 +423,11 @@ def finished(
         variables = variables.snapshot()
     _check_finite(variables, loss, recipe)
     parts = variables.encode(static_batch, part_bytes)
+    digest_out, weights_digest = _digests(parts, variables)
     figures = VisitFigures(
         digest_in=digest_in,
-        digest_out=digest_of(parts),
-        weights_digest=variables.weights_digest(),
+        digest_out=digest_out,
+        weights_digest=weights_digest,
         n_rows=shard.n_rows,
         n_batches=n_batches,
         loss=loss,
@@ -436,6 +438,16 @@ def finished(
         timing={},
     )
     return Trained(figures, parts)
+
+
+def _digests(parts: Sequence[Blob], variables: Readable) -> tuple[str, str]:
+    """Return the SHA-256 of a state and that of its weights; those of a large one are computed at the same time."""
+    if isinstance(variables, ReadArrays):
+        return digest_of(parts), variables.weights_digest()
+    with ThreadPoolExecutor(1) as other:  # hashlib lets other threads run meanwhile
+        of_state = other.submit(digest_of, parts)
+        of_weights = variables.weights_digest()
+        return of_state.result(), of_weights
 
 
 def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:

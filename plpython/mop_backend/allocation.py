@@ -3,8 +3,8 @@
 By default glibc returns the end of the heap to the kernel as soon as a value of some megabytes is freed, and gets it
 back for the next value. Each value then causes page faults for all its pages, in several copies. The thresholds
 set here are those that glibc reaches by itself once a value of 32 MiB was freed (`mallopt(3)`: M_MMAP_THRESHOLD is
-adjusted dynamically). Called by ``call.py`` while a driver works. Light calls leave the thresholds alone, because the
-module ctypes takes a tenth of the time of a session's first call.
+adjusted dynamically). Called by ``call.py`` while a driver works, and by writers of large states. Light calls leave the
+thresholds alone, because the module ctypes takes a tenth of the time of a session's first call.
 """
 
 from __future__ import annotations

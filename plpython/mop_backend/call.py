@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import plpy
@@ -18,7 +18,7 @@ import plpy
 from mop_backend import __version__, allocation
 from mop_backend.bounded_json import read_json
 from mop_backend.forkserver import DRIVERS, of_this_server
-from mop_backend.frames import TRUSTED, Blob, Header, Json
+from mop_backend.frames import TRUSTED, Blob, Header, Json, ReceivedBlobs
 from mop_backend.interrupts import ClientGone, Interrupted, Interrupts
 from mop_backend.keras_backends import USUAL, BackendName
 from mop_backend.process import LIBRARY, Child, ChildDied, trainers_of
@@ -54,6 +54,7 @@ _BEFORE_TRAINERS = {
     "reliability",
     "make_ensemble",
     "export_model",
+    "export_parts",
     "import_model",
     "import_weights",
     "import_version",
@@ -134,6 +135,27 @@ def run_for_bytes(function: str, arguments: str, caller_path: str | None, versio
         return json.dumps(error_fields(function, error)), None
 
 
+def run_for_parts(
+    function: str, arguments: str, caller_path: str | None, version: str
+) -> Iterator[tuple[str | None, bytes | None]]:
+    """Run a command whose result is a list of bytea, as `run` does; yield each of them, or the error as JSON.
+
+    This process has one of them at a time.
+    """
+    try:
+        check_version(version)
+        plpy.execute(plpy.prepare("SELECT madlib_mop_calls._at_coordinator($1)", ["text"]), [function])
+        request, blobs = _request(function, _read_arguments(arguments), caller_path)
+        try:
+            with _Conversation(function).result(request, blobs) as (_, parts):
+                for part in parts:
+                    yield None, bytes(part)
+        except ChildDied as death:
+            raise _driver_ended(function, death) from None
+    except Exception as error:
+        yield json.dumps(error_fields(function, error)), None
+
+
 def _read_arguments(text: str | None) -> dict[str, Any]:
     """Read a JSON object without nested objects; a direct call of `madlib_mop_calls.call` can pass any JSON."""
     values: dict[str, Any] = {}
@@ -176,9 +198,8 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
     Writes of a killed driver, such as incomplete output tables, are rolled back before another one starts. If they
     cannot be rolled back separately, the call and its transaction end.
     """
-    blobs: list[Blob] = []
     can_undo = function in _RUNS and not _in_cluster()
-    request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
+    request, blobs = _request(function, values, caller_path)
     for _ in range(_MAX_RESTARTS):
         conversation = _Conversation(function)
         try:
@@ -199,12 +220,7 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
                 if conversation.run_id is not None:
                     reason = f"the driver process ended with status {death.returncode}"
                     _end_lost_run(request["session"], conversation.run_id, reason)
-                raise CallError(
-                    f"{function}: the driver process ended with status {death.returncode}",
-                    "58000",
-                    detail=death.last_words,
-                    hint="`madlib-mop doctor` checks the installation; the server's log may have more details.",
-                ) from None
+                raise _driver_ended(function, death) from None
             if conversation.has_written and not can_undo:
                 raise CallError(
                     f"{function}: the driver process was killed while it wrote the output tables",
@@ -214,6 +230,21 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
             plpy.notice(f"{function}: the driver process was killed; a new one continues run {conversation.run_id}")
             request = {**request, "continue_run": conversation.run_id}
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
+
+
+def _request(function: str, values: dict[str, Any], caller_path: str | None) -> tuple[Header, list[Blob]]:
+    """Return the first frame for a driver."""
+    blobs: list[Blob] = []
+    return {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}, blobs
+
+
+def _driver_ended(function: str, death: ChildDied) -> CallError:
+    return CallError(
+        f"{function}: the driver process ended with status {death.returncode}",
+        "58000",
+        detail=death.last_words,
+        hint="`madlib-mop doctor` checks the installation; the server's log may have more details.",
+    )
 
 
 def _end_lost_run(session: Header, run_id: int, reason: str) -> str | None:
@@ -267,6 +298,12 @@ class _Conversation:
 
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
         """Send the request, then run the driver's requests until it returns a result or an error."""
+        with self.result(request, blobs) as (value, parts):
+            return decode_arguments(value, list(parts))
+
+    @contextlib.contextmanager
+    def result(self, request: Header, blobs: Sequence[Blob]) -> Iterator[tuple[Json, ReceivedBlobs]]:
+        """As `hold`, but return the result as in its frame, and its blobs, each of which is read when it is used."""
         try:
             if self.function in _BEFORE_TRAINERS and (trainers := trainers_of(_wanted_backend())) is not None:
                 trainers.start()
@@ -283,10 +320,12 @@ class _Conversation:
             allocation.expect_more_like(blobs)
             driver.send(request, blobs)
             while True:
-                header, blobs = driver.receive()
-                allocation.expect_more_like(blobs)
+                header, parts = driver.receive_in_turn()
                 if header["do"] == "result":
-                    return decode_arguments(header["value"], blobs)
+                    yield header["value"], parts
+                    return
+                blobs = list(parts)
+                allocation.expect_more_like(blobs)
                 if header["do"] == "error":
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)

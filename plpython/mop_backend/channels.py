@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mop_backend.forkserver import ForkServer, backend_words
-from mop_backend.frames import Blob, Check, Frame, Header
+from mop_backend.frames import Blob, Check, Frame, Header, ReceivedBlobs
 from mop_backend.keras_backends import USUAL
 from mop_backend.process import TRAINER, Child, ChildDied, trainers_of
 from mop_backend.rows import RowsListener
@@ -192,10 +192,10 @@ class Remote(FedByReader):
         except ChildDied as death:
             raise self._relay_ended(death) from None
 
-    def receive(self) -> Frame:
+    def receive_in_turn(self) -> tuple[Header, ReceivedBlobs]:
         """Read one answer of the trainer. Raises ChildDied (for the trainer), HostLost and HostRefused."""
         try:
-            header, blobs = super().receive()
+            header, blobs = super().receive_in_turn()
         except ChildDied as death:
             raise self._relay_ended(death) from None
         if "died" in header:
@@ -205,6 +205,12 @@ class Remote(FedByReader):
         if "host_refused" in header:
             raise HostRefused(header["host_refused"])
         return header, blobs
+
+    def _read_blob(self, length: int) -> bytearray:
+        try:
+            return super()._read_blob(length)
+        except ChildDied as death:
+            raise self._relay_ended(death) from None
 
     def _place_here(self, source: RowsSource, segment_id: int) -> ShardLocation | None:
         """Return the place of a shard on the trainer's own host; None for other shards."""

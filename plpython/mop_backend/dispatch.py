@@ -80,6 +80,8 @@ class Dispatch:
         self.send(header, blobs)
         return self.receive()
 
+    ask_in_turn = ask
+
     def reader_of(self, source: RowsSource, segment_id: int) -> Reading:
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
 

@@ -12,7 +12,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,6 +119,56 @@ def read_as_it_arrives(n_bytes: int, fill: Callable[[bytearray, int], int]) -> b
     return data
 
 
+class BlobsInTurn:
+    """Blobs of known lengths that are made one after the other while their frame is written, as there may be many.
+
+    If one cannot be made, the frame ends in its middle, and the process at the other end must be ended.
+    """
+
+    #: Of the blobs, in bytes.
+    lengths: Sequence[int] = ()
+
+    def __iter__(self) -> Iterator[Blob]:
+        raise NotImplementedError
+
+
+class ChainedBlobs(BlobsInTurn):
+    """The blobs of several sequences, one after the other.
+
+    Parameters
+    ----------
+    sequences : sequence of iterables of bytes-like
+    """
+
+    def __init__(self, sequences: Sequence[Iterable[Blob]]):
+        self.lengths = [length for blobs in sequences for length in lengths_of(blobs)]
+        self._sequences = sequences
+
+    def __iter__(self) -> Iterator[Blob]:
+        for blobs in self._sequences:
+            yield from blobs
+
+
+class ReceivedBlobs(BlobsInTurn):
+    """The blobs of a frame whose header was received: each is read when it is asked for.
+
+    All must be read, once, before another frame of their channel is.
+    """
+
+    def __init__(self, lengths: Sequence[int], read: Callable[[int], bytearray]):
+        self.lengths = lengths
+        self._read, self._unread = read, iter(lengths)
+
+    def __iter__(self) -> Iterator[bytearray]:
+        for length in self._unread:
+            yield self._read(length)
+
+
+def lengths_of(blobs: Iterable[Blob]) -> list[int]:
+    """Return the lengths of blobs in bytes, without making any."""
+    return list(blobs.lengths) if isinstance(blobs, BlobsInTurn) else [memoryview(blob).nbytes for blob in blobs]
+
+
 class PeerGone(Exception):
     """The process at the other end of the pipe has ended or closed it."""
 
@@ -195,21 +245,27 @@ class Channel:
 
         Raises PeerGone if the other end is closed.
         """
-        views = [memoryview(blob).cast("B") for blob in blobs]
+        blobs = blobs if isinstance(blobs, BlobsInTurn) else [memoryview(blob).cast("B") for blob in blobs]
+        lengths = lengths_of(blobs)
         head = header if isinstance(header, bytes) else encoded(header)
-        prefix = _PREFIX.pack(len(head), len(views)) + struct.pack(f">{len(views)}Q", *map(len, views))
-        if sum(map(len, views)) <= _SMALL_BYTES:
-            self._write(memoryview(b"".join((prefix, head, *views))))
+        prefix = _PREFIX.pack(len(head), len(lengths)) + struct.pack(f">{len(lengths)}Q", *lengths)
+        if sum(lengths) <= _SMALL_BYTES:
+            self._write(memoryview(b"".join((prefix, head, *blobs))))
             return
         self._write(memoryview(prefix + head))
-        for view in views:
-            self._write(view)
+        for blob in blobs:
+            self._write(memoryview(blob).cast("B"))
 
     def receive(self) -> Frame:
         """Read one frame: ``(header, list of bytearray)``. Raises PeerGone at end of file, and NotAFrame.
 
         The header is JSON; whoever does not trust the other process checks that it is a dict.
         """
+        header, lengths = self.receive_header()
+        return header, [self.read_blob(length) for length in lengths]
+
+    def receive_header(self) -> tuple[Header, Sequence[int]]:
+        """Read the header of a frame; return it, and the length of each blob, which `read_blob` is to read next."""
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
@@ -223,7 +279,11 @@ class Channel:
             header = self.parse(text)
         except (ValueError, RecursionError):  # defence: deep-headers = ValueError
             raise NotAFrame from None
-        return header, [self._read(length) for length in lengths]
+        return header, lengths
+
+    def read_blob(self, length: int) -> bytearray:
+        """Read the next blob of a frame, of this length in bytes. Raises PeerGone."""
+        return self._read(length)
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer."""

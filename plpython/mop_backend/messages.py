@@ -79,10 +79,14 @@ class LoadShard:
     shard : ShardName
     reader_pid : int or None
         The process of the reader that was told what `NeedsRows` says; None if none is needed.
+    begin : Train or None
+        The order that waits for these rows: its visit may begin while they arrive. It is committed by the order itself,
+        when the rows were checked.
     """
 
     shard: ShardName
     reader_pid: int | None
+    begin: Train | None = None
 
 
 @dataclasses.dataclass

@@ -23,7 +23,7 @@ import collections
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from mop_backend.answers import PredictedRows, Row
 from mop_backend.arrays import Array
 from mop_backend.challenger import ChallengedCall, Recorder, Rows
 from mop_backend.forkserver import TooMany
-from mop_backend.frames import Blob, Frame, Header, TooLarge, encoded, of_sharers
+from mop_backend.frames import Blob, Frame, Header, TooLarge, encoded, lengths_of, of_sharers
 from mop_backend.interrupts import Interrupts, with_whole_cancels, without_statements
 from mop_backend.predict_model import FoundModel, TableModel, VersionModel
 from mop_backend.process import Child, ChildDied, backend_of, join_trainer, start_trainer, use_of
@@ -522,11 +522,13 @@ class PredictSession:
         }
         with nodes.reading_model(plpy):
             weights = model.weights()
-        digest = hashlib.sha256(encoded(request) + hashlib.sha256(weights).digest()).hexdigest()
-        model.key = f"{model.origin} {digest}"  # defence: key-of-a-model = model.version
-        if model.key not in self._loaded:
-            answer, _ = self._ask({**request, "key": model.key}, [weights])
-            self._loaded = frozenset(answer["loaded"])
+            found = weights.digest()
+            digest = hashlib.sha256(encoded(request) + bytes.fromhex(found)).hexdigest()
+            model.key = f"{model.origin} {digest}"  # defence: key-of-a-model = model.version
+            if model.key not in self._loaded:
+                # weights in parts are read a second time while they are sent, and must be those of the key
+                answer, _ = self._ask({**request, "key": model.key}, weights.only(found))
+                self._loaded = frozenset(answer["loaded"])
 
     def _start(self, start: Header, may_share: bool) -> None:
         """Join the trainers of this role, or start one."""
@@ -549,7 +551,7 @@ class PredictSession:
         if self._child is None:
             self._child = start_trainer(Interrupts(), Spinner(), backend)
 
-    def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
+    def _ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send a request to the trainer; raise its error."""
         assert self._child is not None, "nobody asks before it is started"
         is_shared = self._child.is_shared
@@ -557,7 +559,7 @@ class PredictSession:
             header = header if isinstance(header, bytes) else encoded(header)
             try:
                 self._limits.check_header(header)
-                self._limits.check_blobs([memoryview(blob).nbytes for blob in blobs])
+                self._limits.check_blobs(lengths_of(blobs))
             except TooLarge:
                 raise _NeedsOwn from None
         try:

@@ -5,14 +5,15 @@ A model of a table may change, so its version is read in the session. A version 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plpy
 
 from mop_backend import call, classes, registered
 from mop_backend.frames import Header
 from mop_backend.rights import Moment
-from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, are_damaged
+from mop_backend.weights import WEIGHTS_DAMAGED, WRITE_AGAIN, ModelWeights, WeightErrors, WeightsPlace, read_stored
 
 # Resets the pinned search_path before the next lookup; arguments are evaluated from left to right.
 _LOOK_UP = (
@@ -91,8 +92,8 @@ class FoundModel:
                 " table, if there is one of that name.",
             )
 
-    def weights(self) -> bytes:
-        """Read the weights."""
+    def weights(self) -> ModelWeights:
+        """Return the weights."""
         raise NotImplementedError
 
 
@@ -117,11 +118,9 @@ class VersionModel(FoundModel):
         """The name of the version."""
         return str(self._of.of_version)
 
-    def weights(self) -> bytes:
-        """Read the weights; `registered.look_up` has checked the caller's rights in this snapshot."""
-        weights = registered.read_content(self._of, with_weights=True).weights
-        assert weights is not None, "they were requested, and the column is not null"
-        return weights
+    def weights(self) -> ModelWeights:
+        """Return the weights; `registered.look_up` has checked the caller's rights in this snapshot."""
+        return registered.read_weights(self._of)
 
 
 class TableModel(FoundModel):
@@ -168,14 +167,18 @@ class TableModel(FoundModel):
             self._is_plain = are_plain(self.found["oids"])
         return self._is_plain
 
-    def weights(self) -> bytes:
-        """Read the weights."""
-        plan = plpy.prepare(self.found["weights_query"], self.found["types"])
-        rows = plpy.execute(plan, self.found["params"])
-        if rows.nrows() != 1 or rows[0]["weights"] is None:  # a view may have other rows each time
-            raise call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")
-        weights: bytes = rows[0]["weights"]
-        if are_damaged(weights, rows[0]["digest"]):
-            message = f"predict: {self.found['label']} is damaged: {WEIGHTS_DAMAGED}"
-            raise call.CallError(message, "XX001", hint=WRITE_AGAIN)
-        return weights
+    def weights(self) -> ModelWeights:
+        """Return the weights; a view may have others each time that they are read."""
+        return read_stored(_rows, WeightsPlace(*self.found["weights"]), WeightErrors(self._damaged, _changed))
+
+    def _damaged(self) -> call.CallError:
+        message = f"predict: {self.found['label']} is damaged: {WEIGHTS_DAMAGED}"
+        return call.CallError(message, "XX001", hint=WRITE_AGAIN)
+
+
+def _rows(query: str, params: Sequence[Any], types: Sequence[str]) -> list[Mapping[str, Any]]:
+    return list(plpy.execute(plpy.prepare(query, types), params))
+
+
+def _changed() -> call.CallError:
+    return call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")

@@ -29,6 +29,7 @@ from mop_backend.frames import (
     NotAFrame,
     NotRead,
     PeerGone,
+    ReceivedBlobs,
     of_answers,
 )
 from mop_backend.keras_backends import USUAL, BackendName
@@ -262,18 +263,34 @@ class Child:
 
     def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
-        try:
-            header, blobs = self._channel.receive()
-            if not isinstance(header, dict):
-                raise NotAFrame
-        except PeerGone as gone:
-            raise self._death_by(gone) from None
-        return readable(header), blobs
+        header, blobs = self.receive_in_turn()
+        return header, list(blobs)
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer. Raises ChildDied."""
         self.send(header, blobs)
         return self.receive()
+
+    def ask_in_turn(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> tuple[Header, ReceivedBlobs]:
+        """As `ask`; each blob of the answer is read when it is asked for, which raises ChildDied too."""
+        self.send(header, blobs)
+        return self.receive_in_turn()
+
+    def receive_in_turn(self) -> tuple[Header, ReceivedBlobs]:
+        """As `receive`, but for the blobs: see `ask_in_turn`."""
+        try:
+            found, lengths = self._channel.receive_header()
+            if not isinstance(found, dict):
+                raise NotAFrame
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
+        return readable(found), ReceivedBlobs(lengths, self._read_blob)
+
+    def _read_blob(self, length: int) -> bytearray:
+        try:
+            return self._channel.read_blob(length)
+        except PeerGone as gone:
+            raise self._death_by(gone) from None
 
     def tell(self, header: Header) -> None:
         """Write a small frame without an answer, if the pipe has space; it may never be read."""
@@ -294,6 +311,10 @@ class Child:
         self._process.release(self._address, seconds)
         os.close(self._stderr_fd)
         return True
+
+    def kill(self) -> None:
+        """Kill the process: it waits for the rest of a frame that cannot be sent. It must not be shared."""
+        self._process.kill()
 
     def stop(self, grace_s: float = 0.0) -> int | None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it.

@@ -6,11 +6,12 @@ Called by `mop_backend.writer`. What is kept of a visit is kept by functions of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import plpy
 
+from mop_backend.frames import BlobsInTurn
 from mop_backend.messages import to_json
 from mop_backend.refusals import damaged
 
@@ -31,6 +32,10 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "start_weights": ("select madlib_mop_internal.start_weights_of($1, $2) as value", ["int4"]),
     "state_part": (
         "select madlib_mop_internal.state_part_of($1, $2, $3, $4, $5) as value",
+        ["int4", "int8", "int8", "int4"],
+    ),
+    "state_lengths": (
+        "select madlib_mop_internal.state_lengths_of($1, $2, $3, $4, $5) as value",
         ["int4", "int8", "int8", "int4"],
     ),
     "put_part": (
@@ -133,6 +138,14 @@ class RunRecord:
             parts.append(part)
         return parts
 
+    def state_in_turn(self, model: Header, n_parts: int | None = None) -> BlobsInTurn:
+        """Return the same parts, each of which is read when it is asked for. Raises Refused, then too."""
+        place = model["mst_key"], model["state_slot"], model["state_version"]
+        lengths = self._value("state_lengths", *place, n_parts) or []
+        if not lengths or (n_parts is not None and len(lengths) < n_parts):
+            raise damaged("its stored state is gone")
+        return _StoredParts(lengths, lambda number: self._value("state_part", *place, number))
+
     def staged_digests(self, order: AverageStates) -> dict[int, str]:
         """Return the digest of what each segment has trained in an iteration of model averaging."""
         found = self._object("staged_digests", order.write.mst_key, order.epoch)
@@ -152,7 +165,7 @@ class RunRecord:
         write: StateWrite,
         model: Header,
         figures: VisitFigures,
-        parts: Sequence[Blob],
+        parts: Iterable[Blob],
         started_at: str,
         at: int,
         server: str | None = None,
@@ -168,8 +181,8 @@ class RunRecord:
             As `model` returned it before the visit.
         figures : VisitFigures
             The trainer's.
-        parts : list of bytes-like
-            The new state.
+        parts : iterable of bytes-like
+            The new state; each part is written before the next one is asked for.
         started_at : str
             When the visit began.
         at : int
@@ -178,9 +191,10 @@ class RunRecord:
             The host that holds the new state, which has no parts here.
         """
         segment_id = order.shard.segment_id
-        state_bytes = sum(map(len, parts)) if server is None else figures.state_bytes
+        state_bytes = 0 if server is None else figures.state_bytes
         elsewhere = {} if at == segment_id else {"trainer": at}
         for number, part in enumerate(parts):
+            state_bytes += len(part)
             self.put_part(write, number, part, segment_id if order.is_staged else None)
         visit = {
             "epoch": order.epoch,
@@ -215,7 +229,7 @@ class RunRecord:
         assert write.slot is not None, "it is written on this server"
         place = write.mst_key, write.slot, write.version, number
         if not self.keys_as_literals:
-            self._run("put_part", *place, bytes(part), segment_id)
+            self._run("put_part", *place, part, segment_id)
             return
         keys = [int(key) for key in (self._run_id, *place)]
         query = _PUT_PART_BY_LITERALS.format(*keys, "null" if segment_id is None else int(segment_id))
@@ -258,6 +272,21 @@ class RunRecord:
         if name not in self._plans:
             self._plans[name] = plpy.prepare(query, ["int8", *types])
         return plpy.execute(self._plans[name], [self._run_id, *values])
+
+
+class _StoredParts(BlobsInTurn):
+    """Parts of a state, each of which is read when it is asked for."""
+
+    def __init__(self, lengths: Sequence[int], read: Callable[[int], bytes | None]):
+        self.lengths = lengths
+        self._read = read
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, length in enumerate(self.lengths):
+            part = self._read(number)
+            if part is None or len(part) != length:
+                raise damaged("its stored state is gone")
+            yield part
 
 
 def _as_text(values: Mapping[str, float] | None) -> list[list[str]] | None:

@@ -21,7 +21,7 @@ from mop_backend.frames import Blob, Header
 from mop_backend.registered_names import NEWEST, NO_REGISTRY, NO_REGISTRY_HINT, ModelName, UnreadableName, read_name
 from mop_backend.rights import Moment
 from mop_backend.sql_errors import sqlstate_of
-from mop_backend.weights import WEIGHTS_DAMAGED, are_damaged
+from mop_backend.weights import WEIGHTS_DAMAGED, ModelWeights, WeightErrors, are_damaged
 
 
 class Right(Enum):
@@ -87,9 +87,13 @@ _VERSIONS = (
     " madlib_mop.model_version where name = $1"
 )
 _CONTENT = (
-    "select c.document, case when $2 then c.weights end as weights, d.digest from madlib_mop.version_content c"
+    "select c.document, case when $2 then c.weights end as weights, d.digest,"
+    " case when $2 and c.weights is null then array("
+    "select octet_length(p.data) from madlib_mop.version_part p where p.version_id = c.version_id order by p.part)"
+    " end as lengths from madlib_mop.version_content c"
     " join madlib_mop.version_detail d on d.version_id = c.version_id where c.version_id = $1"
 )
+_PART = "select data from madlib_mop.version_part where version_id = $1 and part = $2"
 _DETAILS = """
 select jsonb_build_object('name', v.name, 'version', v.version, 'registered_by', v.registered_by,
     'registered_at', v.registered_at::timestamptz(0), 'note', d.note, 'mst_key', d.mst_key, 'digest', d.digest,
@@ -145,19 +149,30 @@ class Found(NamedTuple):
 class Content(NamedTuple):
     """What a version holds: a JSON document; the weights, and the details of the registry as JSON, if requested.
 
-    ``digest`` is the SHA-256 that is recorded for the weights.
+    ``digest`` is the SHA-256 that is recorded for the weights. ``lengths`` are those of their parts, if they do not fit
+    into a field.
     """
 
     document: str
     weights: bytes | None
     digest: str
+    lengths: list[int] | None = None
     details: str | None = None
 
 
+class Wanted(NamedTuple):
+    """What `read_wanted` is to read: a part of the weights of a version, or its content."""
+
+    version_id: str
+    with_weights: bool = False
+    with_details: bool = False
+    part: int | None = None
+
+
 _plans: dict[str, plpy.Plan] = {}
-# the version that _read_version is to read, and whether its weights and its details too
-_wanted: tuple[str, bool, bool] | None = None
-_content: Content | None = None
+# what _read_version is to read, and what it has read
+_wanted: Wanted | None = None
+_read: Content | bytes | None = None
 
 
 def look_up(text: str, function: str, right: Right = Right.PREDICT) -> Found:
@@ -252,51 +267,86 @@ class Versions:
 
 def read_content(found: Found, with_weights: bool, with_details: bool = False) -> Content:
     """Return what a version holds. Raises CallError if it has no content, or damaged weights."""
-    global _wanted, _content
-    _wanted = (found.version_id, with_weights, with_details)
-    try:
-        plpy.execute(_plan("select madlib_mop_calls._read_version()"))
-        content = _content
-    finally:
-        _wanted = _content = None
-    if content is None:
+    content = _ask_for(Wanted(found.version_id, with_weights, with_details))
+    if not isinstance(content, Content):
         raise CallError(
             f"version {found.version} of {found.name.name} has no content",
             "55000",
             hint="Register the model again with madlib_mop.register.",
         )
-    if content.weights is not None and are_damaged(content.weights, content.digest):
-        raise CallError(
-            f"version {found.version} of {found.name.name} is damaged: {WEIGHTS_DAMAGED}",
-            "XX001",
-            hint="Restore madlib_mop.version_content from a backup, or register the model again with"
-            " madlib_mop.register.",
-        )
+    if (content.weights is not None and are_damaged(content.weights, content.digest)) or content.lengths == []:
+        raise _damaged(found)
     return content
 
 
+def read_weights(found: Found) -> ModelWeights:
+    """Return the weights of a version. Raises CallError if they are damaged, also while they are iterated over."""
+    content = read_content(found, with_weights=True)
+    weights, errors = content.weights, WeightErrors(lambda: _damaged(found), lambda: _damaged(found))
+    if weights is not None:
+        return ModelWeights([len(weights)], lambda _: weights, None, errors)
+    return ModelWeights(content.lengths or [], lambda number: _part_of(found, number), content.digest, errors)
+
+
+def _part_of(found: Found, number: int) -> bytes | None:
+    """Return a part of the weights of a version; None if it is not there any more."""
+    part = _ask_for(Wanted(found.version_id, part=number))
+    assert not isinstance(part, Content), "a part was asked for"
+    return part
+
+
+def _ask_for(wanted: Wanted) -> Content | bytes | None:
+    """Return what madlib_mop_calls._read_version reads, with the rights of its owner."""
+    global _wanted, _read
+    _wanted = wanted
+    try:
+        plpy.execute(_plan("select madlib_mop_calls._read_version()"))
+        return _read
+    finally:
+        _wanted = _read = None
+
+
 def read_wanted() -> None:
-    """Read the content of the version that `read_content` asks for; the body of madlib_mop_calls._read_version."""
-    global _content
+    """Read what `_ask_for` asks for; the body of madlib_mop_calls._read_version."""
+    global _read
     if _wanted is None:
         return
-    version_id, with_weights, with_details = _wanted
+    version_id, with_weights, with_details, part = _wanted
+    if part is not None:
+        rows = plpy.execute(_plan(_PART, "uuid", "int4"), [version_id, part])
+        _read = rows[0]["data"] if rows.nrows() else None
+        return
     rows = plpy.execute(_plan(_CONTENT, "uuid", "bool"), [version_id, with_weights])
     if not rows.nrows():
-        _content = None
+        _read = None
         return
     details = plpy.execute(_plan(_DETAILS, "uuid"), [version_id])[0]["details"] if with_details else None
-    _content = Content(rows[0]["document"], rows[0]["weights"], rows[0]["digest"], details)
+    _read = Content(rows[0]["document"], rows[0]["weights"], rows[0]["digest"], rows[0]["lengths"], details)
 
 
 def for_driver(header: Header) -> tuple[Header, list[Blob]]:
-    """Return the answer to a driver that asks for a registered model: its version, its document, and its weights."""
+    """Return the answer to a driver that asks for a registered model: its version, its document, and its weights.
+
+    Of weights in parts, the answer has the lengths, and the driver asks for each part.
+    """
     right = Right[header["right"]]
     found = look_up(header["model"], header["function"], right)
+    if header.get("part") is not None:
+        part = _part_of(found, header["part"])
+        return {}, [] if part is None else [part]
     content = read_content(found, header["with_weights"], with_details=right is not Right.PREDICT)
     answer = {"name": found.name.name, "version": found.version, "document": content.document}
-    answer["details"] = content.details
+    answer |= {"details": content.details, "digest": content.digest, "lengths": content.lengths}
     return answer, [] if content.weights is None else [content.weights]
+
+
+def _damaged(found: Found) -> CallError:
+    return CallError(
+        f"version {found.version} of {found.name.name} is damaged: {WEIGHTS_DAMAGED}",
+        "XX001",
+        hint="Restore madlib_mop.version_content and madlib_mop.version_part from a backup, or register the model again"
+        " with madlib_mop.register.",
+    )
 
 
 def _plan(query: str, *types: str) -> plpy.Plan:

@@ -12,17 +12,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import plpy
 
 from mop_backend import averaging
+from mop_backend.allocation import keep_freed_memory
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, Check, Frame, Header, of_answers
+from mop_backend.frames import Blob, BlobsInTurn, ChainedBlobs, Check, Frame, Header, lengths_of, of_answers
 from mop_backend.host_states import Away, Gone, HostStates, NewStates, Reply
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
@@ -88,11 +91,16 @@ from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
+_Sent = TypeVar("_Sent")
+#: Larger states are read part by part while they are sent; of smaller ones, a query for their parts would take longer.
+_LARGE_BYTES = 64 << 20
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 #: A state that stays at a host has at most the larger of these: so many bytes; so many times those of the one before,
 #: because a copy for another optimizer gets more variables.
 _SMALL_STATE, _MOST_GROWTH = 64 << 20, 4
 _MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
+_NOW = "select pg_catalog.clock_timestamp()::text as t"
+_LATER = "select greatest($1, least($1 + $2 * interval '1 s', $3))::text as t"
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
@@ -142,6 +150,7 @@ class Writer:
         self._fingerprints: dict[str, str] = {}  # of shards that were loaded
         # The shard that was loaded last: available for one order, even if it is too large for the cache.
         self._fresh: str | None = None
+        self._begun_at: str | None = None  # when the visit of the next order has begun, if its rows were arriving
         answer = self._record.plan()
         self._plan = with_sample(answer["plan"])
         self._seed, self._created = answer["seed"], answer["created"]
@@ -244,11 +253,9 @@ class Writer:
 
     def _train(self, order: Train) -> VisitsCommitted:
         """Train the members, and keep a visit of each, or that it failed, all in this transaction."""
-        started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
-        keys = [None if write is None else write.mst_key for write in order.members]
-        models, members, blobs = self._members(keys, again_from=order.again_from)
-        sample = None if order.sample is None else ShardName("sample", order.sample).key
-        request = TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample)
+        begun_at, self._begun_at = self._begun_at, None
+        asked_at: str = plpy.execute(_NOW)[0]["t"]
+        models, request, blobs = self._request(order)
         server = self._server if all(write is None or write.slot is None for write in order.members) else None
         if self._server is not None and self._plan.get("direct_hops"):
             self._let_go(self._server)
@@ -256,23 +263,33 @@ class Writer:
         answer, parts, pull_s = self._trained(request, models, blobs, new)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
-        if min(sizes) < 0 or (server is None and sum(sizes) != len(parts)):
+        if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
+        rest = iter(parts)  # large ones are read from the trainer while they are written to the table
+        try:
+            for model, trained in zip(models, answer.members, strict=True):
+                if model is not None and trained is not None and trained.figures is not None:
+                    check_digest(model, trained.figures)
+                    _check_timing(trained.figures.timing, len(order.members))
+                    if server is not None:
+                        _check_bytes(model, trained.figures.state_bytes)
+        except Refused:
+            deque(rest, maxlen=0)  # the trainer goes on
+            raise
+        timings = [trained.figures.timing for trained in answer.members if trained is not None and trained.figures]
+        started_at = _started_at(begun_at, asked_at, timings)
         committed, failed, steady_s = [], [], 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
             if write is None or model is None or trained is None:  # an unused place: all are None
                 continue
-            own, parts = parts[: trained.n_blobs], parts[trained.n_blobs :]
+            own = islice(rest, trained.n_blobs)
             if trained.figures is None:
+                deque(own, maxlen=0)
                 error = readable({"error": trained.error})["error"]  # defence: readable-error = trained.error
                 error = with_way_out(error, self._run_id, write.mst_key)
                 failed.append(FailedMember(write.mst_key, reason_of(error, order.place)))
                 self._record.fail_member(model, failed[-1].reason)
                 continue
-            check_digest(model, trained.figures)
-            _check_timing(trained.figures.timing, len(order.members))
-            if server is not None:
-                _check_bytes(model, trained.figures.state_bytes)
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
             figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
@@ -282,17 +299,26 @@ class Writer:
         detours = self._host_states.new_detours()
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
+    def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn]:
+        """Return, for each place, the model's row or None; the request for their visit, and its blobs."""
+        keys = [None if write is None else write.mst_key for write in order.members]
+        models, members, blobs = self._members(keys, again_from=order.again_from)
+        sample = None if order.sample is None else ShardName("sample", order.sample).key
+        return models, TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample), blobs
+
     def _trained(
-        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], new: NewStates | None
-    ) -> tuple[TrainedMembers, list[Blob], dict[str, float]]:
+        self, request: TrainRequest, models: Sequence[Header | None], blobs: Iterable[Blob], new: NewStates | None
+    ) -> tuple[TrainedMembers, Iterable[Blob], dict[str, float]]:
         """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
 
         With ``new``, the new states stay at the segment's host, which has committed them by then.
         """
         header, n_parts = as_request(request), [None] * len(models)
         if new is None and not _are_at_hosts(models):
-            return (*self._ask(header, blobs, TrainedMembers), {})
-        reply: Reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts, new)
+            ask: Callable[[Header, Iterable[Blob]], tuple[Header, Iterable[Blob]]] = self._trainer.ask_in_turn
+            answer, in_turn = checked(self._sent(ask, header, blobs))
+            return of_answer(TrainedMembers, answer), in_turn, {}
+        reply: Reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts, new)
         if new is not None and not reply.held:
             raise BadMessage("its states are not those of which it says the digests")
         if not 0.0 <= reply.pull_s <= _MOST_S:
@@ -344,14 +370,14 @@ class Writer:
         return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
 
     def _evaluated(
-        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Sequence[Blob]
+        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Iterable[Blob]
     ) -> EvaluatedMembers:
         """Return the trainer's answer to an evaluation."""
         header = as_request(request)
         if not _are_at_hosts(models):
             return self._ask(header, blobs, EvaluatedMembers)[0]
         n_parts = [None if model is None else model["forward_parts"] for model in models]
-        reply = self._host_states.ask(self._trainer, header, models, blobs, n_parts)
+        reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts)
         return of_answer(EvaluatedMembers, reply.answer)
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
@@ -363,46 +389,65 @@ class Writer:
             raise BadMessage("its metrics are not those of all data sets")
         return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
 
-    def _ask(self, request: Header, blobs: Sequence[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+    def _ask(self, request: Header, blobs: Iterable[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
         """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
-        return _read(self._trainer.ask(request, blobs), kind)
+        return _read(self._sent(self._trainer.ask, request, blobs), kind)
+
+    def _sent(
+        self, ask: Callable[[Header, Iterable[Blob]], _Sent], request: Header, blobs: Iterable[Blob]
+    ) -> _Sent:
+        """Send a request as ``ask`` does. Raises Refused: a part of a state is gone, and the trainer waits for it."""
+        try:
+            return ask(request, blobs)
+        except Refused:
+            self._forget_trainer()
+            raise
 
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False, again_from: int | None = None
-    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes]]:
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], BlobsInTurn]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
         read = self._record.model
         if again_from is not None:
             read = partial(self._record.model_at, version=again_from)
         models = [None if mst_key is None else read(mst_key) for mst_key in mst_keys]
         members: list[ModelStart | None] = []
-        blobs: list[bytes] = []
+        blobs: list[Iterable[Blob]] = []
         for model in models:
             if model is None:
                 members.append(None)
                 continue
             start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
             members.append(start)
-            blobs += parts
-        return models, tuple(members), blobs
+            blobs.append(parts)
+        return models, tuple(members), ChainedBlobs(blobs)
 
-    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, list[bytes]]:
-        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host."""
+    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Iterable[Blob]]:
+        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host.
+
+        A large state is read while it is sent.
+        """
         is_here = model["state_server"] is None
-        parts = self._record.state(model, n_parts) if is_here else []
-        has_weights = is_here and not parts and model["has_weights"]
-        weights = [self._record.start_weights(model["mst_key"])] if has_weights else []
+        read: Callable[[Header, int | None], Iterable[Blob]] = self._record.state
+        if _is_large(model) and not self._record.keys_as_literals:
+            keep_freed_memory()
+            read = self._record.state_in_turn
+        parts = read(model, n_parts) if is_here else []
+        has_state = bool(lengths_of(parts))
+        has_weights = is_here and not has_state and model["has_weights"]
+        if has_weights:
+            parts = [self._record.start_weights(model["mst_key"])]
         start = ModelStart(
             model=self._asked(model),
-            n_blobs=len(parts or weights),
-            has_state=bool(parts),
-            has_weights=bool(weights),
+            n_blobs=len(lengths_of(parts)),
+            has_state=has_state,
+            has_weights=has_weights,
             digest=model["digest"],
             weights_digest=model["weights_digest"],
             taken_over=_unchanged_copy(model),
             begins=model["state_version"] == 0,  # the state of a warm start, perhaps one of another backend
         )
-        return start, parts or weights
+        return start, parts
 
     def _asked(self, model: Header) -> Header:
         """Return a model's part of a request."""
@@ -442,12 +487,36 @@ class Writer:
         """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         shard = order.shard
         source = self._plan[shard.data_set]
-        self._shards, self._fresh = set(), None  # some may be dropped for it, also if it cannot be loaded then
+        # some may be dropped for it, also if it cannot be loaded then
+        self._shards, self._fresh, self._begun_at = set(), None, None
+        begun_at = None if order.begin is None else self._begin(order.begin)
         loaded = self._trainer.load_shard(shard.key, source, shard.segment_id, order.reader_pid)
         rows, _ = _read(loaded, LoadedRows)
         self._shards, self._fresh = set(rows.cached_shards), shard.key
         self._fingerprints[shard.key] = rows.fingerprint
+        self._begun_at = begun_at
         return ShardLoaded(self._versions, rows)
+
+    def _begin(self, order: Train) -> str | None:
+        """Let the trainer begin a visit while its rows arrive; return the time, or None if it cannot begin now.
+
+        Nothing of it is read before the order itself comes, which is after the driver has checked the rows.
+        """
+        if isinstance(self._trainer, Dispatch):  # its process gets no other request while it loads rows
+            return None
+        try:
+            models, request, blobs = self._request(order)
+        except Refused:  # the order has the same error
+            return None
+        n_bytes = sum(lengths_of(blobs))
+        if _are_at_hosts(models) or (n_bytes and isinstance(self._trainer, Remote)):  # states go to hosts once
+            return None
+        # Each part of a large state is read once: while it is sent.
+        if n_bytes > _LARGE_BYTES or any(_is_large(model) for model in models if model is not None):
+            return None
+        begun_at: str = plpy.execute(_NOW)[0]["t"]
+        self._trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
+        return begun_at
 
     def _start(self) -> None:
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
@@ -483,7 +552,7 @@ class Writer:
 
     def _forget_trainer(self) -> None:
         self.close()
-        self._shards, self._fresh = set(), None
+        self._shards, self._fresh, self._begun_at = set(), None, None
 
 
 def _unchanged_copy(model: Header) -> Header | None:
@@ -514,11 +583,25 @@ def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
     return of_answer(kind, header), blobs
 
 
+def _started_at(begun_at: str | None, asked_at: str, timings: Sequence[Mapping[str, float]]) -> str:
+    """Return when a visit has begun; of one that began while its rows arrived, without the time of waiting for them."""
+    if begun_at is None or not any("rows_s" in timing for timing in timings):
+        return asked_at
+    waited_s = sum(timing.get("rows_s", 0.0) for timing in timings)
+    query = plpy.prepare(_LATER, ["timestamptz", "float8", "timestamptz"])
+    started_at: str = plpy.execute(query, [begun_at, waited_s, asked_at])[0]["t"]
+    return started_at
+
+
 def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     """Raise BadMessage unless views can compute with the times of a task: every role that sees the run queries them."""
     is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
+
+
+def _is_large(model: Header) -> bool:
+    return (model["state_bytes"] or 0) > _LARGE_BYTES
 
 
 def _check_bytes(model: Header, n_bytes: int) -> None:

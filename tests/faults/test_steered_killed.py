@@ -11,6 +11,7 @@ import time
 import psycopg2
 import pytest
 
+from madlib_mop.schedule import SCHEDULES
 from tests.helpers.faults import (
     BackgroundFit,
     answers,
@@ -194,7 +195,7 @@ def steered(db, number: int, selection: str, n_people: int, n_verbs: int, n_stri
     """Steer one run to its end, check it, and replay it."""
     chance = random.Random(number)
     table, before = f"steered_{number}", newest_run(db) or 0
-    schedule = chance.choice(["rotation", "longest_first", "breadth_first"])
+    schedule = chance.choice([name for name in SCHEDULES if name != "auto"])
     call = BackgroundFit(
         db, RUN.format(table=table, selection=selection, epochs=N_EPOCHS, seed=number, schedule=schedule)
     )

@@ -176,6 +176,18 @@ def test_a_cancel_ends_the_query_and_the_session_goes_on(trained, session):
     assert rows(session, AT_WORK["limit"].format("madlib_mop.predict_class('models', 1, x)"))
 
 
+@pytest.mark.parametrize("call", [ROW, "madlib_mop.version()", AT_WORK["limit"].format(f"madlib_mop.{OF_ARRAYS[0]}")])
+def test_a_cancel_while_no_python_runs_leaves_nothing_to_the_next_call(session, call):
+    """Python has begun in this session, so Greenplum lets it know of each signal."""
+    for _ in range(3):
+        rows(session, f"SELECT {ROW}")
+        session.execute("SET statement_timeout = 200")
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            session.execute("SELECT pg_catalog.pg_sleep(10)")
+        session.execute("RESET statement_timeout")
+        assert rows(session, call if call.startswith("SELECT") else f"SELECT {call}")
+
+
 @pytest.mark.parametrize("query", AT_WORK)
 @pytest.mark.parametrize("call", [*OTHERS, OF_EACH_ROW])
 def test_after_a_query_that_greenplum_refuses_the_session_goes_on(session, query, call):

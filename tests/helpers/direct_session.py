@@ -80,7 +80,7 @@ class DirectSession(RelationLookup):
             raise session_lost(str(error).strip()) from None
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
 
-    def registered(self, function: str, model: str, with_weights: bool = False, right: str = "PREDICT") -> NoReturn:
+    def registered(self, function: str, model: str, right: str = "PREDICT") -> NoReturn:
         """Raise Unsupported: the content of a version does not leave the server's own processes."""
         raise Unsupported(f"{function}: registered models can be used in SQL only. Received: {model!r}")
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.engines.twelve import assert_same_bits, prepare_twelve, train_twelve
 
+_BEGUN_EARLY = "SELECT segment_id FROM madlib_mop.visit WHERE run_id = %s AND timing ? 'rows_s'"
 _PLACES = "SELECT place FROM madlib_mop.segment WHERE run_id = %s AND data_set = 'training' ORDER BY segment_id"
 
 
@@ -17,3 +18,5 @@ def test_twelve_configurations_on_one_server_and_on_three_hosts(hosts):
     assert here.metrics == there.metrics
     places = [[place for (place,) in hosts.db.rows(_PLACES, [run.run_id])] for run in (here, there)]
     assert places == [[None] * 4, ["alpha", "beta", "gamma", "alpha"]]
+    begun = {segment_id for (segment_id,) in hosts.db.rows(_BEGUN_EARLY, [there.run_id])}
+    assert begun == set(range(4)), "the first visits of a run begin while their rows arrive"

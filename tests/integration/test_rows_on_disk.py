@@ -23,7 +23,7 @@ from tests.helpers.faults import (
     workers,
 )
 from tests.helpers.security.attacks import user
-from tests.helpers.training import digests, fit
+from tests.helpers.training import ALIKE, digests, fit, select_configurations
 
 pytestmark = pytest.mark.one_session
 
@@ -32,6 +32,14 @@ ON_DISK = "SET madlib_mop.shard_cache_mb = 0"
 NOT_AT_ALL = "SET madlib_mop.shard_disk_mb = 0"
 N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'reader_send'"
 TEMPORARY = "SELECT name FROM pg_ls_tmpdir()"
+#: Visits that began while their rows arrived: of each segment's trainer, its first one.
+BEGUN_EARLY = (
+    "SELECT epoch, segment_id, count(*) FROM madlib_mop.visit WHERE run_id = %s AND timing ? 'rows_s'"
+    " GROUP BY 1, 2 ORDER BY 2"
+)
+METRICS = (
+    "SELECT mst_key, epoch, data_set, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4"
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +71,23 @@ def test_each_shard_is_read_once_and_the_bits_are_those_in_memory(bench):
     wait_for(lambda: reads_so_far(bench) - before >= N_SEGMENTS, 30, "the numbers")
     assert reads(bench) - before == N_SEGMENTS
     assert bench.rows(TEMPORARY) == []
+    assert bench.rows(BEGUN_EARLY, [run.run_id]) == [(1, n, 1) for n in range(N_SEGMENTS)]
+
+
+def test_few_rows_that_stay_in_memory_are_there_before_a_visit_begins(bench):
+    run = fitted(bench, "in_memory")
+    assert digests(bench, run.run_id) == bench.expected and bench.rows(BEGUN_EARLY, [run.run_id]) == []
+
+
+def test_two_networks_over_rows_on_disk_have_the_bits_and_the_metrics_of_those_in_memory(bench):
+    """The segments train and evaluate both at once; three settings of each."""
+    select_configurations(bench, "mixed", [(model_id, *params) for model_id in (1, 3) for _, *params in ALIKE[:3]])
+    given = {"source_table": "train_2", "validation_table": "valid_2", "metrics_compute_frequency": 1, "seed": SEED}
+    given["schedule"] = "rotation"
+    memory, disk = (fit(bench, f"mixed_{len(s)}", "mixed", 2, s, **given).run_id for s in ((), (ON_DISK,)))
+    assert digests(bench, memory) == digests(bench, disk)
+    assert bench.rows(METRICS, [memory]) == bench.rows(METRICS, [disk]) != []
+    assert bench.rows(BEGUN_EARLY, [disk]) == [(1, n, 1) for n in range(N_SEGMENTS)]
 
 
 @pytest.mark.slow
@@ -111,6 +136,7 @@ def test_killed_processes_of_the_server_leave_no_file_and_the_run_resumes_with_t
         kill_backend(bench, workers(bench)[0])
     call.join()
     assert call.error is not None
+    bench.close()  # its session has ended with the others
     wait_for(lambda: answers(bench) and not any(map(alive, seen)), what="the end of the trainers")
     assert bench.rows(TEMPORARY) == []
     bench.rows("SELECT madlib_mop.resume(%s)", [run_id])

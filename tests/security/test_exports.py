@@ -10,6 +10,7 @@ OWNER, TEAM, EXPORTS, PREDICTS, SEES, DEPLOYS, STRANGER = (
     f"{word}_of_exports" for word in ("owner", "team", "exports", "predicts", "sees", "deploys", "stranger")
 )
 EXPORT = "SELECT madlib_mop.export_model('hidden@1', format => 'safetensors')"
+PARTS = "SELECT * FROM madlib_mop.export_parts('hidden@1', format => 'safetensors')"
 CARD = "SELECT madlib_mop.model_card('hidden@1')"
 REPORT = "SELECT madlib_mop.report('hidden@1')"
 
@@ -34,6 +35,7 @@ def test_the_owner_and_a_role_with_the_right_export(models):
     for role in (OWNER, EXPORTS):
         data = bytes(models.value(EXPORT, role=role))
         assert models.weights[-4:] in data and b"a secret note" in data
+        assert bytes(models.value(PARTS, role=role)) == data
     assert models.rows("SELECT * FROM madlib_mop.version_content", role=EXPORTS) == []  # by the function only
     error = refusal_of(models, f"SELECT madlib_mop.predict('hidden@1', NULL, {X})", role=EXPORTS)
     assert error.sqlstate == "42501"
@@ -41,15 +43,16 @@ def test_the_owner_and_a_role_with_the_right_export(models):
 
 @pytest.mark.parametrize("role", [PREDICTS, SEES, DEPLOYS])
 def test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export(models, role):
-    error = refusal_of(models, EXPORT, role=role)
-    assert (error.sqlstate, error.message) == (
-        "42501", "export_model: you may use registered model hidden, but not export it",
-    )  # fmt: skip
-    assert error.hint.endswith("grant_model('hidden', 'your_role', 'export');")
+    for statement, function in ((EXPORT, "export_model"), (PARTS, "export_parts")):
+        error = refusal_of(models, statement, role=role)
+        assert (error.sqlstate, error.message) == (
+            "42501", f"{function}: you may use registered model hidden, but not export it",
+        )  # fmt: skip
+        assert error.hint.endswith("grant_model('hidden', 'your_role', 'export');")
 
 
 def test_a_stranger_finds_no_name_and_reads_no_table(models):
-    for statement in (EXPORT, CARD, REPORT):
+    for statement in (EXPORT, PARTS, CARD, REPORT):
         assert refusal_of(models, statement, role=STRANGER).sqlstate == "22023", statement
     for call in ("export_model", "model_card"):
         error = refusal_of(models, f"SELECT madlib_mop.{call}('{OWNER}.numbers', 1)", role=STRANGER)
@@ -88,5 +91,5 @@ def test_a_revoked_right_ends_exports_and_members_of_the_owner_have_it(models):
 def test_without_grant_use_nobody_calls_the_functions(models):
     nobody = "nobody_of_exports"
     models.cluster.create_role(nobody)
-    for statement in (EXPORT, CARD):
+    for statement in (EXPORT, PARTS, CARD):
         assert refusal_of(models, statement, role=nobody).sqlstate == "42501"

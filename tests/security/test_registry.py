@@ -11,12 +11,21 @@ from tests.helpers.security.attacks import refusal, user
 OWNER, TEAM, PREDICTS, SEES, DEPLOYS, TRAINS, STRANGER = (
     f"{word}_of_registry" for word in ("owner", "team", "predicts", "sees", "deploys", "trains", "stranger")
 )
-TABLES = ("registered_model", "model_grant", "model_version", "version_detail", "version_content", "model_alias",
-          "alias_change", "model_challenger", "challenger_batch", "registry_change", "recording_consent",
+TABLES = ("registered_model", "model_grant", "model_version", "version_detail", "version_content", "version_part",
+          "model_alias", "alias_change", "model_challenger", "challenger_batch", "registry_change", "recording_consent",
           "recording_change")  # fmt: skip
 #: Of those with rows, what roles with the right to see a model see.
 SEEN = ("version_detail", "alias_change", "challenger_batch", "alias_history", "challenger_comparison")
 VIEWS = ("registry", "alias_history", "version_lineage", "challenger_comparison")
+#: Moves the weights of version 2 into parts.
+IN_PARTS = """
+INSERT INTO madlib_mop.version_part (version_id, part, data)
+SELECT c.version_id, n, substring(c.weights FROM 1 + 8 * n FOR 8)
+FROM madlib_mop.version_content c JOIN madlib_mop.model_version v USING (version_id), generate_series(0, 1) AS n
+WHERE v.name = 'secret' AND v.version = 2;
+UPDATE madlib_mop.version_content SET weights = NULL
+WHERE version_id IN (SELECT version_id FROM madlib_mop.version_part)
+"""
 PREDICT = f"SELECT madlib_mop.predict('secret@champion', NULL, {X})"
 
 
@@ -32,6 +41,7 @@ def models(db, keras):
     write_numbers(owner, keras, "numbers", [1.0, 2.0])
     for key in (1, 2):
         owner.rows("SELECT madlib_mop.register('secret', 'numbers', %s, 'a note')", key)
+    db.rows(IN_PARTS)
     owner.rows("SELECT madlib_mop.set_alias('secret', 'champion', 1)")
     owner.rows("SELECT madlib_mop.set_challenger('secret', 'champion', 2, 1)")
     owner.rows(PREDICT)
@@ -66,7 +76,7 @@ def test_a_role_that_may_predict_predicts_and_reads_no_weights(models):
     predicts = session(models, PREDICTS)
     assert predicts.value(PREDICT) == [1.0]
     assert predicts.value("SELECT madlib_mop.predict_version('secret@champion')") == 1
-    for table in (*SEEN, "version_content", "registry", "registry_change"):
+    for table in (*SEEN, "version_content", "version_part", "registry", "registry_change"):
         assert predicts.refused(predicts.rows, f"SELECT * FROM madlib_mop.{table}").sqlstate == "42501", table
     assert predicts.refused(predicts.rows, f"SELECT * FROM {OWNER}.numbers").sqlstate == "42501"
     assert predicts.rows("SELECT madlib_mop_calls._read_version()::text") == [("",)]
@@ -101,7 +111,7 @@ def test_a_role_that_may_see_sees_and_does_not_predict(models):
 def test_a_role_with_another_right_sees_no_history(models):
     models.rows("SELECT madlib_mop.grant_model('secret', %s, 'predict')", [TRAINS])
     seen = counts(models, TRAINS)
-    assert [seen[name] for name in (*SEEN, "version_content")] == [0] * 6
+    assert [seen[name] for name in (*SEEN, "version_content", "version_part")] == [0] * 7
     assert 0 not in [counts(models, SEES)[name] for name in SEEN]
     row = "SELECT version, aliases, note, digest, metrics FROM madlib_mop.registry WHERE version = 1"
     assert models.rows(row, role=TRAINS) == [(1, ["champion"], None, None, None)]
@@ -128,6 +138,7 @@ def test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights(models):
     assert deploys.value("SELECT madlib_mop.rollback('secret', 'shadow')") == 2
     deploys.rows("SELECT madlib_mop.drop_alias('secret', 'shadow')")
     assert deploys.rows("SELECT * FROM madlib_mop.version_content") == []
+    assert deploys.rows("SELECT * FROM madlib_mop.version_part") == []
     for call in ("drop_version('secret', 2)", "drop_registered('secret')", f"grant_model('secret', '{DEPLOYS}',"
                                                                            f" 'predict')",
                  f"revoke_model('secret', '{PREDICTS}', 'predict')"):  # fmt: skip
@@ -136,7 +147,7 @@ def test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights(models):
     n_batches = counts(models, OWNER)["challenger_batch"]
     assert counts(models, DEPLOYS) == {
         "registered_model": 1, "model_grant": 1, "model_version": 2, "version_detail": 2, "version_content": 0,
-        "model_alias": 1, "alias_change": 5, "model_challenger": 1, "challenger_batch": n_batches,
+        "version_part": 0, "model_alias": 1, "alias_change": 5, "model_challenger": 1, "challenger_batch": n_batches,
         "registry_change": None, "recording_consent": 0, "recording_change": None,
         "registry": 2, "alias_history": 5, "version_lineage": 0, "challenger_comparison": 1,
     }  # fmt: skip
@@ -174,6 +185,7 @@ def test_no_statement_reaches_the_tables_around_the_functions(models):
         f"INSERT INTO madlib_mop.registry_change (change, name, alias, version, changed_by) VALUES ('set_alias',"
         f" 'secret', 'champion', 2, '{OWNER}')",
         f"INSERT INTO madlib_mop.version_content (version_id, document, weights) VALUES ('{ours}', '{{}}', '')",
+        f"INSERT INTO madlib_mop.version_part (version_id, part, data) VALUES ('{ours}', 2, '')",
         "INSERT INTO madlib_mop.model_grant TABLE madlib_mop.model_grant",
         "UPDATE madlib_mop.model_alias SET version = 2",
         f"UPDATE madlib_mop.version_content SET weights = '' WHERE version_id = {content}",
@@ -189,7 +201,7 @@ def test_no_statement_reaches_the_tables_around_the_functions(models):
     ):
         error = refusal(stranger.connection, statement)
         assert error.sqlstate == "42501", (statement, error)
-        assert error.message.startswith("permission denied") or "version_content" in statement, (statement, error)
+        assert error.message.startswith("permission denied") or " madlib_mop.version_" in statement, (statement, error)
     before = models.rows("SELECT * FROM madlib_mop.model_alias")
     error = refusal(
         stranger.connection,
@@ -228,6 +240,10 @@ def test_the_owner_cannot_change_the_content_of_a_version(models):
         (f"INSERT INTO madlib_mop.version_content (version_id, document, weights) VALUES ({one}, '{{}}', '')", "23505"),
         (f"UPDATE madlib_mop.version_content SET document = '{{}}' WHERE version_id = {one}", "42501"),
         (f"DELETE FROM madlib_mop.version_content WHERE version_id = {one}", "42501"),
+        (f"INSERT INTO madlib_mop.version_part (version_id, part, data) VALUES ({one}, 0, '')", "42501"),
+        ("INSERT INTO madlib_mop.version_part (version_id, part, data) TABLE madlib_mop.version_part", "23505"),
+        ("UPDATE madlib_mop.version_part SET data = ''", "42501"),
+        ("DELETE FROM madlib_mop.version_part", "42501"),
     ):
         assert refusal(owner.connection, statement).sqlstate == state, statement
     assert owner.value("SELECT count(*) FROM madlib_mop.version_content") == 2

@@ -222,6 +222,13 @@ class ClientSessions:
         with self.begin() as connection:
             return rows_of(connection, statement, values)
 
+    def rows_in_turn(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one query as `rows`, and yield each row as it is fetched: rows are large, and no other one is held."""
+        with self.begin() as connection:
+            in_turn = connection.execution_options(stream_results=True, max_row_buffer=1)
+            for row in execute(in_turn, statement, values):
+                yield tuple(row)
+
     def copy(self, connection: Connection, statement: str, chunks: Iterable[str]) -> None:
         """Run a ``COPY ... FROM STDIN`` with chunks of its text format; none of them is empty."""
         raw: Any = connection.connection.cursor()

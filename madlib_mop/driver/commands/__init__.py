@@ -69,6 +69,7 @@ COMMANDS = {
     "gradient_boosting": "commands.boosting:gradient_boosting",
     "make_ensemble": "commands.ensemble:make_ensemble",
     "export_model": "exports.exporting:export_model",
+    "export_parts": "exports.exporting:export_parts",
     "model_card": "exports.exporting:model_card",
     "import_model": "imports.architectures:import_model",
     "import_weights": "imports.architectures:import_weights",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
+from mop_backend.weights import JoinedWeights, ModelWeights
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.commands.evaluate import EvaluationResult, evaluate_rows
@@ -20,13 +20,12 @@ from madlib_mop.driver.inference.labelled_rows import LabelledRows, find_labelle
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.trained_by import find_run
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.outputs.earlier_runs import MAX_FIELD_BYTES
 from madlib_mop.driver.outputs.ensemble import EnsembleModel, member_columns, write_ensemble
 from madlib_mop.driver.outputs.hopper import SUFFIXES
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration
 from madlib_mop.models.ensemble import EnsembleMember, ensemble_architecture
@@ -50,7 +49,7 @@ class _Built:
 
     model: TrainedModel
     text: str
-    weights: bytes
+    weights: ModelWeights
     run_ids: Mapping[int, int | None]
 
 
@@ -156,24 +155,19 @@ def _build(session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple
     ]
     found = ensemble_architecture(members)
     described = describe_model(trainer, check_architecture(found.arch))
-    if described.n_bytes > MAX_FIELD_BYTES:
-        raise Unsupported(
-            f"the ensemble's weights of {described.n_bytes:,} bytes do not fit into a field of 1 GB",
-            hint="Use fewer members: n_members, or mst_keys.",
-        )
     by_name = {name: candidate for name, (candidate, _) in zip(found.names, chosen, strict=True)}
     order = dict.fromkeys(layer.name.split("/")[0] for layer in described.layers)
     run_ids: dict[int, int | None] = {}
 
-    def read(member: Candidate) -> bytes:
+    def read(member: Candidate) -> ModelWeights:
         found = read_weights(session, member.model)
-        run = find_run(session, member.model.place.relation, member.mst_key, sha256(found).hexdigest())
+        run = find_run(session, member.model.place.relation, member.mst_key, found.digest())
         run_ids[member.mst_key] = None if run is None else run.run_id
         return found
 
-    weights = b"".join(read(by_name[name]) for name in order)
+    weights = JoinedWeights([read(by_name[name]) for name in order])
     best = chosen[0][0]
-    described.check_weights(len(weights), f"the weights of the members of {best.model.place.relation}")
+    described.check_weights(weights.n_bytes, f"the weights of the members of {best.model.place.relation}")
     old = best.model.configuration
     params = old.compile_params if not any(best.activations) else without_logits(old.compiled)
     configuration = Configuration.recorded(0, params, old.fit_params, check_architecture(described.text))
@@ -196,7 +190,7 @@ def _info(
     return {
         "compile_params": model.configuration.compile_params,
         "fit_params": model.configuration.fit_params,
-        "model_size": len(built.weights) / 1024.0,
+        "model_size": built.weights.n_bytes / 1024.0,
         "metrics_type": model.metrics_type,
         "loss_type": model.loss_type,
         "validation_loss_final": evaluation.loss,

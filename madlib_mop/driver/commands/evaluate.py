@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from mop_backend.messages import EvaluatedMembers, EvaluateRequest, MetricResults, MetricsRequest, ModelStart
+from mop_backend.weights import ModelWeights
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import functions_of_model
@@ -62,7 +63,7 @@ def evaluate_rows(
     trainer: LocalTrainer,
     model: TrainedModel,
     rows: LabelledRows,
-    weights: bytes | None = None,
+    weights: ModelWeights | None = None,
 ) -> EvaluationResult:
     """Evaluate one part at a time in the trainer's memory; return the means over all parts.
 
@@ -72,8 +73,8 @@ def evaluate_rows(
     for part in rows.parts:
         _send_part(trainer, rows, part)
         key = str(part.number)
-        start = ModelStart(model.request(compiled=True), n_blobs=1, has_weights=True)
-        answer = trainer.ask_for(EvaluatedMembers, EvaluateRequest((start,), key), [weights])
+        start = ModelStart(model.request(compiled=True), n_blobs=len(weights.lengths), has_weights=True)
+        answer = trainer.ask_for(EvaluatedMembers, EvaluateRequest((start,), key), weights)
         sums += [figures.sums for figures in answer.members if figures is not None]
         if part is not rows.parts[-1]:
             trainer.ask({"op": "drop_shard", "shard": key})

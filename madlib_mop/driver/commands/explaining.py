@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from mop_backend.frames import Header
 from mop_backend.registered_names import with_newest
+from mop_backend.weights import ModelWeights
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.encoding.encoder import Encoder
@@ -473,13 +474,13 @@ def _metrics(preprocessor: Preprocessor, wanted: str | None) -> dict[str, str]:
 class _Network:
     """A model, loaded into a trainer."""
 
-    def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: bytes, preprocessor: Preprocessor):
+    def __init__(self, trainer: LocalTrainer, model: TrainedModel, weights: ModelWeights, preprocessor: Preprocessor):
         self._trainer = trainer
         self._index_inputs = list(preprocessor.index_inputs)
         self._targets = Targets(preprocessor)
         self._output_bytes = 4 * _n_units(model, preprocessor)
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-        trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
+        trainer.ask({**request, "normalizing_const": model.normalizing_const}, weights)
 
     def outputs(self, rows: Inputs) -> list[np.ndarray]:
         """Return each output for some rows, float32 (n_rows, n_units)."""

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from mop_backend.frames import Header
 from mop_backend.nodes import AT_COORDINATOR
 from mop_backend.registered_names import is_registered
+from mop_backend.weights import PARTS_SUFFIX
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.data.engine import engine_of_table, has_segments, is_missing_here, keeps_order
+from madlib_mop.driver.data.weights import NO_DIGEST, find_parts
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel
 from madlib_mop.driver.inference.output import DependentOutput
 from madlib_mop.driver.inference.registered import find_model
@@ -61,13 +63,15 @@ def _check_at_node(session: CallerSession, name: str) -> None:
         is_multi = "mst_key" in {column.name for column in session.columns(relation)}
         for table in map(relation.with_suffix, ("_summary", "_info") if is_multi else ("_summary",)):
             needed[table.written] = session.existing(table.sql)
+        if (parts := find_parts(session, relation)) is not None:
+            needed[parts.written] = parts
     missing = [table for table, found in needed.items() if is_missing_here(session, found)]
     if missing:
         raise Unsupported(
             f"model_table: Citus evaluates this query at a worker node, where {missing[0]} cannot be read: it is no"
             f" reference table. Received: {name!r}",
             hint="On the coordinator, SELECT create_reference_table('...'); for the model's table, and those with"
-            f" _summary and _info after its name. {AT_COORDINATOR}",
+            f" _summary, _info and {PARTS_SUFFIX} after its name. {AT_COORDINATOR}",
         )
 
 
@@ -75,15 +79,15 @@ def _queries(session: CallerSession, name: str, place: ModelLocation, is_only: b
     """Return the queries of a model of a table, which may change; ``is_only``: it was named as the only one of many.
 
     ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the model;
-    no row if it was dropped. ``weights_query``, with the weights in column ``weights`` and their recorded SHA-256, or
-    NULL, in ``digest``. ``params`` and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be
-    looked up again because it has no schema; else None. ``oids``: of the tables that ``version_query`` reads.
+    no row if it was dropped. ``params`` and ``types`` of it. ``weights``: a `WeightsPlace`. ``oid`` of the table, and
+    ``name``, quoted, if it must be looked up again because it has no schema; else None. ``oids``: of the tables that
+    ``version_query`` reads.
     """
     schema, base = split_name(name, "model_table")
     summary = session.relation(place.relation.with_suffix("_summary").sql)
     return {
         "version_query": _version_query(session, place, summary, is_only),
-        "weights_query": place.weights_query,
+        "weights": list(place.weights),
         "params": place.params,
         "types": place.types,
         "oid": place.relation.oid,
@@ -128,10 +132,11 @@ def _version_query(session: CallerSession, place: ModelLocation, summary: Relati
 
     It reads weights only if rows have no versions.
     """
+    recorded = NO_DIGEST if place.digest == NO_DIGEST else f"m.{place.digest}"
     own = _version(
         session,
         place.relation,
-        "pg_catalog.encode(pg_catalog.sha256(m.model_weights), 'hex'), m.model_arch::pg_catalog.text",
+        "pg_catalog.encode(pg_catalog.sha256(m.model_weights), 'hex'), m.model_arch::pg_catalog.text, " + recorded,
     )
     if is_only:
         own += ", (SELECT pg_catalog.count(*) FROM {m})"

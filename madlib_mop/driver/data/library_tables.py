@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.engine import identify_rows, table_form
+from madlib_mop.driver.data.weights import MAX_FIELD_BYTES
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import UndefinedColumn
+from madlib_mop.errors import UndefinedColumn, Unsupported
 
 ARCHITECTURE_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 
@@ -63,7 +64,16 @@ def create_architectures(session: CallerSession, name: str, what: str) -> Relati
 def add_architecture(
     session: CallerSession, table: Relation, text: str, weights: bytes | None, name: str | None, description: str | None
 ) -> int:
-    """Add a row to a table of architectures; return its ``model_id``, the highest one plus 1."""
+    """Add a row to a table of architectures; return its ``model_id``, the highest one plus 1.
+
+    Raises Unsupported if the weights do not fit into a field.
+    """
+    if weights is not None and len(weights) > MAX_FIELD_BYTES:
+        raise Unsupported(
+            f"start weights are one field of a table of architectures, which has at most {MAX_FIELD_BYTES:,} bytes."
+            f" Received: {len(weights):,} bytes",
+            hint="A warm start continues a model of this size.",
+        )
     (row,) = session.execute(
         statement(
             "INSERT INTO {table} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import statement
+from madlib_mop.driver.data.weights import find_parts
 from madlib_mop.driver.ensembles.criterion import OutputForm, OutputKind, read_forms
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.session.caller import CallerSession
@@ -81,8 +82,12 @@ def _keys(session: CallerSession, name: str | None, wanted: Sequence[int | None]
             else f"model_table: column mst_key of {relation} must be of type integer. Received: {types['mst_key']}",
             hint=_HINT,
         )
-    query = "SELECT mst_key, model_weights IS NOT NULL AS has_weights FROM {t} ORDER BY mst_key"
-    rows = session.execute(statement(query, t=relation))
+    has_weights, tables = "m.model_weights IS NOT NULL", {"t": relation}
+    if (parts := find_parts(session, relation)) is not None:
+        has_weights += " OR EXISTS (SELECT FROM {p} p WHERE p.mst_key = m.mst_key)"
+        tables["p"] = parts
+    query = f"SELECT m.mst_key, {has_weights} AS has_weights FROM {{t}} m ORDER BY m.mst_key"
+    rows = session.execute(statement(query, **tables))
     present = [row["mst_key"] for row in rows]
     if not rows or None in present:
         problem = "is empty" if not rows else "has a row whose mst_key is NULL"

@@ -1,19 +1,19 @@
-"""The commands export_model and model_card: a model as a file of another program, and its card as Markdown."""
+"""The commands export_model, export_parts and model_card: a model as a file of another program, and its card."""
 
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mop_backend.frames import Blob
 from mop_backend.keras_backends import BackendName
 
 import madlib_mop
 from madlib_mop.catalog.facts.layers import layers_in_words
 from madlib_mop.driver.commands.scoring import describe_outputs
+from madlib_mop.driver.data.weights import PART_BYTES
 from madlib_mop.driver.exports.origin import ExportSource, read_source
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
 from madlib_mop.driver.inference.registered import find_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.errors import Unsupported
 from madlib_mop.exports.formats import CARD, MAX_BYTES, PREPROCESSOR, SIGNATURE, Format
 from madlib_mop.exports.signature import ModelInput, ModelOutput, Signature, file_names
@@ -40,6 +40,20 @@ def export_model(call: Call) -> bytes:
     form = Format(call.arguments["format"])
     model, source = _find(call, "EXPORT")  # defence: right-to-export = _find(call, "PREDICT")
     _check_size(call, form, source.n_bytes + _LEAST_MORE_BYTES, "at least ")  # defence: size-before-export
+    file = _file(call, form, model, source)
+    _check_size(call, form, len(file))  # defence: size-of-an-export
+    return bytes(file)
+
+
+def export_parts(call: Call) -> list[memoryview]:
+    """Return such a file of any size, in parts. Raises MopError as `export_model`, but for its size."""
+    model, source = _find(call, "EXPORT")  # defence: right-to-export-parts = _find(call, "PREDICT")
+    file = memoryview(_file(call, Format(call.arguments["format"]), model, source))
+    return [file[start : start + PART_BYTES] for start in range(0, len(file), PART_BYTES)]
+
+
+def _file(call: Call, form: Format, model: TrainedModel, source: ExportSource) -> Blob:
+    """Return a model as a file. Raises MopError."""
     preprocessor = _preprocessor(model)
     signature = _signature(model, source, preprocessor)
     additions = {SIGNATURE: signature.to_json(), CARD: card(_facts(model, source, signature, preprocessor))}
@@ -54,12 +68,8 @@ def export_model(call: Call) -> bytes:
         "additions": additions,
     }
     with LocalTrainer(call.session, backend=BackendName.TENSORFLOW) as trainer:  # it has all formats
-        weights = read_weights(call.session, model)
-        if sha256(weights).hexdigest() != source.digest:
-            raise was_changed(model.label)
-        _, (file,) = trainer.ask(request, [weights])
-    _check_size(call, form, len(file))  # defence: size-of-an-export
-    return bytes(file)
+        _, (file,) = trainer.ask(request, read_weights(call.session, model).only(source.digest))
+    return file
 
 
 def model_card(call: Call) -> str:
@@ -80,7 +90,7 @@ def _check_size(call: Call, form: Format, n_bytes: int, words: str = "") -> None
         raise Unsupported(
             f"{call.function}: the model in format {form} has {words}{n_bytes:,} bytes, and a value of PostgreSQL at"
             f" most {MAX_BYTES:,}",
-            hint="db.model(...).to_keras() of the Python client builds the model without a file, and can save it.",
+            hint="export_parts returns the file in parts. `madlib-mop export` and the Python client use it.",
         )
 
 

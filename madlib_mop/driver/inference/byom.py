@@ -38,7 +38,8 @@ def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> Trai
     """
     place = find_architecture(session, arguments.get(_WHAT), arguments.get("model_id"))
     label = f"model_id {place.key} of {place.relation}"
-    configuration = Configuration(0, "", "", read_architecture(session, place, _WHAT, label))
+    arch, place = read_architecture(session, place, _WHAT, label)
+    configuration = Configuration(0, "", "", arch)
     shape = configuration.shape
     return TrainedModel(
         label,

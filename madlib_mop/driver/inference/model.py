@@ -1,19 +1,20 @@
 """A trained model for evaluate and predict: read from its output table, `_info` and `_summary`, and checked.
 
-Its weights, up to 1 GB, are read separately (`read_weights`).
+Its weights are read separately (`read_weights`), while they are sent to the process that needs them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mop_backend.frames import Header
 from mop_backend.held_out import HeldOut
+from mop_backend.weights import PARTS_SUFFIX, ModelWeights, WeightErrors, WeightsPlace, read_stored
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.packed import read_preprocessor_row
-from madlib_mop.driver.data.weights import NO_DIGEST, check_weights, recorded_digest
+from madlib_mop.driver.data.weights import NO_DIGEST, damaged, find_parts, recorded_digest
 from madlib_mop.driver.inference.output import DependentOutput, PredictionProfile
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_architecture, no_column, was_changed
@@ -42,12 +43,15 @@ class ModelLocation:
     key : int or None
     digest : str
         The expression of the SHA-256 that is recorded for the weights (`recorded_digest`).
+    parts : Relation or None
+        The table with the parts of its weights, if they do not fit into a field.
     """
 
     relation: Relation
     key_column: str | None = None
     key: int | None = None
     digest: str = NO_DIGEST
+    parts: Relation | None = None
 
     @property
     def condition(self) -> str:
@@ -68,10 +72,17 @@ class ModelLocation:
         return ["integer"] * len(self.params)
 
     @property
-    def weights_query(self) -> str:
-        """The query of the weights and of the digest to check, with the condition's parameters."""
+    def weights(self) -> WeightsPlace:
+        """Where its weights are."""
         query = f"SELECT model_weights AS weights, {self.digest} AS digest FROM {{t}}"
-        return statement(query, t=self.relation) + self.condition
+        field_query = statement(query, t=self.relation) + self.condition
+        if self.parts is None:
+            return WeightsPlace(field_query, None, None, self.params, self.types)
+        lengths = "SELECT part, pg_catalog.octet_length(data) AS n_bytes FROM {t}"
+        lengths_query = statement(lengths, t=self.parts) + self.condition + " ORDER BY part"
+        of_part = f"{' AND' if self.params else ' WHERE'} part = ${len(self.params) + 1}"
+        part_query = statement("SELECT data FROM {t}", t=self.parts) + self.condition + of_part
+        return WeightsPlace(field_query, lengths_query, part_query, self.params, self.types)
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     facts = _read_summary(session, summary, name)
     digest = recorded_digest(session.columns(relation))
     place = ModelLocation(relation, "mst_key", mst_key, digest) if is_multi else ModelLocation(relation, digest=digest)
-    arch = read_architecture(session, place, what, label)
+    arch, place = read_architecture(session, place, what, label)
     independent = tuple(_names(facts["independent_varname"]))
     dependent = _names(facts["dependent_varname"])
     configuration = Configuration.recorded(0, params["compile_params"], params["fit_params"], arch)
@@ -320,22 +331,25 @@ def _class_values(
     return tuple(row["values"]), row["text"]
 
 
-def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
-    """Read a model's weights: float32, flattened in ``get_weights()`` order."""
+def read_weights(session: CallerSession, model: TrainedModel) -> ModelWeights:
+    """Return a model's weights: float32, flattened in ``get_weights()`` order. Raises MopError, also while they are
+    iterated over."""
     place = model.place
     if isinstance(place, RegisteredVersion):
-        stored = session.registered(place.function, place.model, True, place.right).weights
-        assert stored is not None, "they were requested, and the column is not null"
-        return stored
-    rows = session.execute(place.weights_query, place.params, place.types)
-    if len(rows) != 1 or rows[0]["weights"] is None:
-        raise was_changed(model.label)
-    weights: bytes = rows[0]["weights"]
-    return check_weights(weights, rows[0]["digest"], model.label)
+        return session.registered_weights(place.function, place.model, place.right)
+    return weights_at(session, place, model.label)
 
 
-def read_architecture(session: CallerSession, place: ModelLocation, what: str, label: str) -> Node:
-    """Read and check the architecture of a model that must have weights.
+def weights_at(session: CallerSession, place: ModelLocation, label: str) -> ModelWeights:
+    """Return the weights of a model of a table, as `read_weights`; ``label`` is the model, for messages."""
+    errors = WeightErrors(lambda: damaged(label), lambda: was_changed(label))
+    return read_stored(session.execute, place.weights, errors)
+
+
+def read_architecture(
+    session: CallerSession, place: ModelLocation, what: str, label: str
+) -> tuple[Node, ModelLocation]:
+    """Read and check the architecture of a model that must have weights; return it, and where these are.
 
     Parameters
     ----------
@@ -356,15 +370,20 @@ def read_architecture(session: CallerSession, place: ModelLocation, what: str, l
     if rows[0]["arch"] is None:
         raise no_architecture(what, label)
     if not rows[0]["has_weights"]:
-        raise Unsupported(
-            f"{what}: {label} has no weights: model_weights is NULL",
-            hint="Load the architecture with its weights: load_keras_model(table, model_arch, model_weights)."
-            if place.key_column == "model_id"
-            else "Weights that do not fit into a field of 1 GB are only in madlib_mop.model_state; only a warm start "
-            "can use them.",
-        )
+        parts = find_parts(session, place.relation)
+        if parts is None:
+            table = place.relation.with_suffix(PARTS_SUFFIX)
+            raise Unsupported(
+                f"{what}: {label} has no weights: model_weights is NULL",
+                hint="Load the architecture with its weights: load_keras_model(table, model_arch, model_weights)."
+                if place.key_column == "model_id"
+                else f"Weights that do not fit into a field are in {table}, which is not there. If the run is in"
+                " madlib_mop.run: madlib_mop.drop_models drops the output tables, and madlib_mop.resume writes them"
+                " again.",
+            )
+        place = replace(place, parts=parts)
     try:
-        return check_architecture(rows[0]["arch"])
+        return check_architecture(rows[0]["arch"]), place
     except MopError as error:
         error.message = f"{what}: {label}: {error.message}"
         raise

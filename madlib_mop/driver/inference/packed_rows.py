@@ -150,7 +150,7 @@ def predicted_buffers(
     n_inputs = len(packed.independent)
     with _naming(model):
         request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-        trainer.ask({**request, "normalizing_const": packed.normalizing_const}, [read_weights(session, model)])
+        trainer.ask({**request, "normalizing_const": packed.normalizing_const}, read_weights(session, model))
     buffers = (buffer for part in packed.parts for buffer in packed.buffers(part))
     for shapes, blobs in buffers:
         if shapes[0][:1] == [0]:

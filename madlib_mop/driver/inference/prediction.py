@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 from mop_backend.frames import Frame
+from mop_backend.weights import ModelWeights
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.copied import quoted
@@ -127,14 +128,14 @@ def _add(results: ResultTable, output: DependentOutput, ids: np.ndarray, values:
 
 
 def predicted(
-    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: Batches
+    trainer: LocalTrainer, model: TrainedModel, weights: ModelWeights, reader: Batches
 ) -> Iterator[tuple[RowBatch, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer processes one batch while the previous one is written."""
     waiting = None
     for rows in _ahead(trainer, reader):
         if waiting is None:
             request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
+            trainer.ask({**request, "normalizing_const": model.normalizing_const}, weights)
             scores = None
         else:
             scores = _scores(trainer.collect(), model, waiting)

@@ -52,7 +52,7 @@ def find_model(
 
 def read_registered(session: CallerSession, function: str, name: str, right: str = "PREDICT") -> TrainedModel:
     """Read a version of a registered model, without its weights. Raises MopError, as `find_model`."""
-    found = session.registered(function, name, False, right)
+    found = session.registered(function, name, right)
     label = f"{found.name}@{found.version}"
     try:
         return _model_of(json.loads(found.document), label, function, right, found.details)

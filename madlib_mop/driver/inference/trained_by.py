@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.facts.shared import EPOCH_OF_WEIGHTS
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.weights import damaged
-from madlib_mop.driver.inference.model import ModelLocation
+from madlib_mop.driver.inference.model import ModelLocation, weights_at
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
 
@@ -32,7 +32,7 @@ class TrainedBy:
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """The weights in a row of a table: their SHA-256 and their size."""
+    """The weights of a model of a table: their SHA-256 and their size."""
 
     digest: str
     n_bytes: int
@@ -55,6 +55,9 @@ def measure_weights(session: CallerSession, place: ModelLocation, label: str) ->
     DataDamaged
         If the weights do not have the SHA-256 that the table records for them.
     """
+    if place.parts is not None:
+        weights = weights_at(session, place, label)
+        return StoredWeights(weights.digest(), weights.n_bytes)
     query = statement(
         "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
         f" pg_catalog.octet_length(model_weights) AS n_bytes, {place.digest} AS recorded FROM {{t}}",

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Self, TypeVar
 
@@ -70,13 +70,16 @@ class LocalProcess:
             self.started, _ = self.collect(at_most_s)
         return self.started
 
-    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
+    def post(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
         """Send a request."""
         self.await_start()
         try:
             self._child.send(header, blobs)
         except ChildDied as death:
             raise _died(death) from None
+        except MopError:  # one of the blobs cannot be made, and the process waits for it
+            self._child.kill()
+            raise
 
     def collect(self, at_most_s: float | None = None) -> Frame:
         """Wait for the answer to the oldest request that has one: header and blobs. Raises TrainerLate."""
@@ -87,13 +90,13 @@ class LocalProcess:
         except ChildDied as death:
             raise _died(death) from None
 
-    def ask(self, header: Header, blobs: Sequence[Blob] = (), at_most_s: float | None = None) -> Frame:
+    def ask(self, header: Header, blobs: Iterable[Blob] = (), at_most_s: float | None = None) -> Frame:
         """Send a request and wait for its answer, for at most so long. Raises TrainerLate."""
         self.post(header, blobs)
         return self.collect(at_most_s)
 
     def ask_for(
-        self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Sequence[Blob] = ()
+        self, kind: type[_Answer], request: EvaluateRequest | MetricsRequest, blobs: Iterable[Blob] = ()
     ) -> _Answer:
         """Send a request and wait for its answer, of a class of messages."""
         header, _ = self.ask(as_request(request), blobs)
@@ -158,7 +161,7 @@ class LocalTrainer(LocalProcess):
             return
         self._child.stop()
 
-    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
+    def post(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
         """Send a request. Raises MopError."""
         members = (header, *filter(None, header.get("members") or ()))
         # A trainer in which code of users runs serves this call only.

@@ -21,7 +21,8 @@ from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 
 _BEST = """
-SELECT m.mst_key FROM {models} AS m JOIN {info} AS i ON i.mst_key = m.mst_key WHERE m.model_weights IS NOT NULL
+SELECT m.mst_key FROM {models} AS m JOIN {info} AS i ON i.mst_key = m.mst_key
+WHERE m.weights_digest IS NOT NULL
 ORDER BY i.validation_loss_final, m.mst_key LIMIT 1
 """
 _MEMBERS_AT_MOST: int = next(a.default for a in find_function("make_ensemble").arguments if a.name == "n_members")

@@ -73,7 +73,7 @@ WHERE n.name::pg_catalog.text = '{LINEAR}'
 """
 #: The search tries the linear model first.
 _LINEAR_KEY, _LINEAR_MODEL = 1, "linear model"
-_HAS_LINEAR = f"SELECT 1 AS one FROM {{models}} WHERE mst_key = {_LINEAR_KEY} AND model_weights IS NOT NULL"
+_HAS_LINEAR = f"SELECT 1 AS one FROM {{models}} WHERE mst_key = {_LINEAR_KEY} AND weights_digest IS NOT NULL"
 _IS_THERE = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE oid = %s::pg_catalog.oid"
 # To parse the name of a table makes the session see what others have committed; to_regclass remembers what it missed.
 _LOOK_ANEW = "SELECT 1 AS one FROM pg_catalog.pg_class LIMIT 0"

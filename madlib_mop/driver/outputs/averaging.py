@@ -3,28 +3,33 @@
 import json
 from typing import Any
 
+from mop_backend.weights import PARTS_SUFFIX
+
 from madlib_mop import __version__
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import Metric, RunRow
-from madlib_mop.driver.data.weights import DIGEST, digest_of
+from madlib_mop.driver.data.weights import DIGEST
 from madlib_mop.driver.outputs.hopper import (
     preprocessor_columns,
     preprocessor_values,
     shown_frequency,
     shows_only_last,
-    weights_to_write,
+    write_weights,
 )
 from madlib_mop.driver.outputs.tables import QUALIFIED, Columns, insert_row, qualified_names
+from madlib_mop.driver.outputs.weights import OutputWeights
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import read_field_bytes
 
 #: The argument that names the output table.
 ARGUMENT = "model"
-#: The primary keys of its tables, by the suffixes of their names.
+#: The primary keys of the tables that are always made, by the suffixes of their names.
 KEYS = {"": None, "_summary": "model"}
-SUFFIXES = tuple(KEYS)
+SUFFIXES = (*KEYS, PARTS_SUFFIX)
 _MODEL = (("model_weights", "bytea"), ("model_arch", "json"), DIGEST)
+_NAMES = tuple(name for name, _ in _MODEL)
 _SUMMARY = (
     ("source_table", "text"), ("model", "text"), ("dependent_varname", "text[]"), ("independent_varname", "text[]"),
     ("model_arch_table", "text"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
@@ -53,10 +58,12 @@ def write_rows(session: CallerSession, record: Record, run: RunRow, models: list
     """Write the rows of a trained run's tables, which are empty."""
     (model,) = models
     output = run.plan.output.relation
-    weights = weights_to_write(session, record, model, str(output))
-    cells = {"model_weights": weights, "model_arch": json.dumps(model.model_arch), DIGEST[0]: digest_of(weights)}
-    insert_row(session, output, _MODEL, cells)
-    values = _summary_values(run, model, record.metrics(run.run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
+    weights = OutputWeights(session, output, read_field_bytes(record), has_keys=False)
+    written = write_weights(weights, record, model, str(output))
+    arch = json.dumps(model.model_arch)
+    insert_row(session, output, _MODEL, dict(zip(_NAMES, (written.field, arch, written.digest), strict=True)))
+    values = _summary_values(run, model, record.metrics(run.run_id))
+    values |= {QUALIFIED[0]: qualified_names(session, run, weights.qualified_names())}
     values |= preprocessor_values(record, run)
     insert_row(session, output.with_suffix("_summary"), columns_of(run.plan.summary)["_summary"], values)
 

@@ -12,11 +12,9 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.data.weights import MAX_FIELD_BYTES, present_digest
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
-
-#: The largest value of a field that output tables write.
-MAX_FIELD_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class EarlierRuns:
         The newest run that has the training states of all models; else the one that has most of them; if none has any,
         the newest run that has written a table of this name.
     digests : mapping of int to str
-        SHA-256 of the weights in the table, by mst_key; None if they are NULL.
+        SHA-256 of the weights in the table, by mst_key; None if a table of an earlier version lacks them.
     states : mapping of int to ModelRow
         The recorded models whose training states have these weights: of ``run``, or else of the newest run that has
         one.
@@ -44,16 +42,17 @@ class EarlierRuns:
 
 
 def weights_digests(session: CallerSession, table: Relation, averaging: bool) -> list[tuple[int, str | None]] | None:
-    """Return the mst_key of each model in an output table, with the SHA-256 of its weights, or None if they are NULL.
+    """Return the mst_key of each model in an output table, with the SHA-256 of its weights, or None if it lacks them.
 
     Return None if it is no output table of the hopper or, with ``averaging``, of model averaging.
     """
-    types = {column.name: column.type_sql for column in session.columns(table)}
+    columns = session.columns(table)
+    types = {column.name: column.type_sql for column in columns}
     is_ours = types.get("model_weights") == "bytea" and "model_arch" in types and ("mst_key" in types) is not averaging
     if not is_ours:
         return None
     key = "" if averaging else "mst_key, "
-    query = f"SELECT {key}pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {{t}}"
+    query = f"SELECT {key}{present_digest(columns)} AS digest FROM {{t}}"
     return [(row.get("mst_key", MST_KEY), row["digest"]) for row in session.execute(statement(query, t=table))]
 
 
@@ -116,7 +115,7 @@ def newer_run(session: CallerSession, record: Record, run: RunRow) -> RunRow | N
 
 
 def passes_field(model: ModelRow) -> bool:
-    """Return whether a recorded model's weights are too large for a field; then output tables have NULL."""
+    """Return whether a recorded model's weights are too large for a field of a table of an earlier version."""
     return (model.model_bytes or 0) > MAX_FIELD_BYTES
 
 
@@ -135,7 +134,8 @@ def _has(model: ModelRow, weights_digest: str | None) -> bool:
     ----------
     model : ModelRow
     weights_digest : str or None
-        SHA-256 of the table's weights; None if they are NULL because they do not fit into a field.
+        SHA-256 of the table's weights; None if a table of an earlier version lacks them, as they do not fit into a
+        field.
     """
     if model.state_slot is None:
         return False

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mop_backend.weights import ModelWeights
+
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
@@ -22,7 +24,9 @@ from madlib_mop.driver.outputs.hopper import (
     insert_model,
 )
 from madlib_mop.driver.outputs.tables import QUALIFIED, create_table, insert_row
+from madlib_mop.driver.outputs.weights import OutputWeights
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import FixedSettings, read_field_bytes
 
 MST_KEY = 1
 _MEMBERS = (
@@ -41,8 +45,7 @@ class EnsembleModel:
     ----------
     arch : str
         Keras' JSON.
-    weights : bytes
-        float32, in ``get_weights()`` order.
+    weights : ModelWeights
     info : dict
         Values of columns of ``_info``.
     outputs : tuple of DependentOutput
@@ -51,7 +54,7 @@ class EnsembleModel:
     """
 
     arch: str
-    weights: bytes
+    weights: ModelWeights
     info: dict[str, Any]
     outputs: tuple[DependentOutput, ...]
     validation_table: Relation
@@ -98,11 +101,15 @@ def write_ensemble(
     create_table(session, output, MODELS, "mst_key")
     create_table(session, output.with_suffix("_info"), _INFO_COLUMNS, "mst_key")
     create_table(session, output.with_suffix("_summary"), columns, "model")
-    insert_model(session, output, MST_KEY, model.weights, model.arch, None)
+    weights = OutputWeights(session, output, read_field_bytes(FixedSettings(session)))
+    written = weights.write(MST_KEY, model.weights.n_bytes, model.weights, "the ensemble")
+    insert_model(session, output, MST_KEY, written, model.arch, None)
     info = {"mst_key": MST_KEY, "model_type": "madlib_keras", "status": str(ModelState.TRAINED), **model.info}
     insert_row(session, output.with_suffix("_info"), _INFO_COLUMNS, {name: info.get(name) for name, _ in _INFO_COLUMNS})
     names = {**_names(values.get(QUALIFIED[0])), "validation_table": session.qualified(model.validation_table)}
+    names.pop("model_weights", None)
     names |= {"model": session.qualified(output), "model_info": session.qualified(output.with_suffix("_info"))}
+    names |= weights.qualified_names()
     insert_row(session, output.with_suffix("_summary"), columns, {**values, QUALIFIED[0]: json.dumps(names)})
 
 

@@ -4,12 +4,12 @@ by `writers`.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import islice
 
 from mop_backend.refusals import STATE_DAMAGED, how_to_train_again
+from mop_backend.weights import PARTS_SUFFIX
 
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Relation, statement
@@ -19,8 +19,7 @@ from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import Metric, RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.packed import COLUMNS as PREPROCESSOR_COLUMNS
-from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, digest_of, recorded_digest
-from madlib_mop.driver.outputs.earlier_runs import passes_field
+from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, recorded_digest
 from madlib_mop.driver.outputs.search import info_columns, info_values, write_selection
 from madlib_mop.driver.outputs.tables import (
     QUALIFIED,
@@ -30,7 +29,9 @@ from madlib_mop.driver.outputs.tables import (
     qualified_names,
     selection_relation,
 )
+from madlib_mop.driver.outputs.weights import OutputWeights, WrittenWeights
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import read_field_bytes
 from madlib_mop.errors import DataDamaged
 from madlib_mop.models.parameters.class_weights import as_given
 
@@ -125,9 +126,9 @@ def _final(values: list[float], epochs: list[int], restored: int | None) -> floa
 
 #: The argument that names the output table.
 ARGUMENT = "model_output_table"
-#: The primary keys of its tables, by the suffixes of their names.
+#: The primary keys of the tables that are always made, by the suffixes of their names.
 KEYS = {"": "mst_key", "_info": "mst_key", "_summary": "model"}
-SUFFIXES = tuple(KEYS)
+SUFFIXES = (*KEYS, PARTS_SUFFIX)
 _TRAIN_AGAIN = "Restore the database from a backup, or train in a new run."
 #: Columns of ``_info`` and ``_summary``, name and SQL type, before and after those of a search and of class values.
 INFO = (
@@ -176,8 +177,9 @@ def write_rows(session: CallerSession, record: Record, run: RunRow, models: list
     last_segment = {visit.mst_key: visit.segment_id for visit in record.visits(run_id)}
     has_digest = recorded_digest(session.columns(session.relation(output.sql))) != NO_DIGEST
     columns = MODELS if has_digest else MODELS[:-1]
+    weights = OutputWeights(session, output, read_field_bytes(record))
     models = [
-        _write_model(session, record, output, model, last_segment.get(model.mst_key), columns)
+        _write_model(session, record, output, model, last_segment.get(model.mst_key), columns, weights)
         if model.state is ModelState.TRAINED
         else model
         for model in models
@@ -185,7 +187,8 @@ def write_rows(session: CallerSession, record: Record, run: RunRow, models: list
     check_some_trained(run_id, models)
     figures = figures_of(models, record.metrics(run_id), shows_only_last(run))
     _write_info(session, record, output, run, models, figures)
-    _write_summary(session, record, output, run, sorted({i for f in figures.values() for i in f.iterations}))
+    iterations = sorted({i for f in figures.values() for i in f.iterations})
+    _write_summary(session, record, output, run, iterations, weights.qualified_names())
     if selection_relation(run) is not None:
         losses = {m.mst_key: figures[m.mst_key].deciding_loss for m in models if m.state is ModelState.TRAINED}
         write_selection(session, run, models, losses)
@@ -204,16 +207,17 @@ def _write_model(
     model: ModelRow,
     segment: int | None,
     columns: Sequence[tuple[str, str]],
+    weights: OutputWeights,
 ) -> ModelRow:
     """Write a model; return it, as failed if its stored state is damaged."""
     try:
-        weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
+        written = write_weights(weights, record, model, f"mst_key {model.mst_key}")
     except DataDamaged as error:
         reason = f"{error.message}; {how_to_train_again(model.run_id, model.mst_key)}"
         # a best state is the one that is damaged, so it is no longer one to go on from
         record.set_model(model.run_id, model.mst_key, state=ModelState.FAILED, state_detail=reason, best_state=None)
         return replace(model, state=ModelState.FAILED, state_detail=reason, best_state=None)
-    insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment, columns)
+    insert_model(session, output, model.mst_key, written, json.dumps(model.model_arch), segment, columns)
     return model
 
 
@@ -221,7 +225,7 @@ def insert_model(
     session: CallerSession,
     output: Relation,
     mst_key: int,
-    weights: bytes | None,
+    weights: WrittenWeights,
     arch: str,
     segment: int | None,
     columns: Sequence[tuple[str, str]] = MODELS,
@@ -230,34 +234,31 @@ def insert_model(
 
     ``columns`` are those of `MODELS` that the table has; one of an earlier version lacks the last.
     """
-    cells = (mst_key, weights, arch, segment, digest_of(weights))[: len(columns)]
+    cells = (mst_key, weights.field, arch, segment, weights.digest)[: len(columns)]
     names, slots = ", ".join(name for name, _ in columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
     insert = statement(f"INSERT INTO {{t}} ({names}) VALUES ({slots})", t=output)
     session.post(insert, cells, [type_name for _, type_name in columns])
 
 
-def weights_to_write(session: CallerSession, record: Record, model: ModelRow, label: str) -> bytes | None:
-    """Return a trained model's weights; None, with a warning, if they do not fit into a field.
+def write_weights(weights: OutputWeights, record: Record, model: ModelRow, label: str) -> WrittenWeights:
+    """Write a trained model's weights as `OutputWeights.write`.
 
     Raises DataDamaged if they are not those that training has ended with.
     """
-    if not passes_field(model):
-        # imports NumPy; must not run before the trainers have started
-        from madlib_mop.trainer.data.parts import StateError
-        from madlib_mop.trainer.data.state import weights_of
+    # imports NumPy; must not run before the trainers have started
+    from madlib_mop.trainer.data.parts import StateError
+    from madlib_mop.trainer.data.state import weights_in_turn
 
-        try:
-            weights = weights_of(list(islice(record.state_parts(model), model.forward_parts)))
-        except StateError as error:
-            raise DataDamaged(f"its stored state is damaged or gone: {error}", hint=_TRAIN_AGAIN) from None
-        if model.weights_digest is not None and sha256(weights).hexdigest() != model.weights_digest:
-            raise DataDamaged(STATE_DAMAGED, hint=_TRAIN_AGAIN)
-        return weights
-    session.warning(
-        f"{label}: its weights of {model.model_bytes} bytes do not fit into a field of 1 GB;"
-        f" model_weights is NULL, the weights are in madlib_mop.model_state of run {model.run_id}"
-    )
-    return None
+    parts = islice(record.state_parts(model), model.forward_parts)
+    try:
+        written = weights.write(model.mst_key, model.model_bytes or 0, weights_in_turn(parts), label)
+        problem = None if model.weights_digest in (None, written.digest) else STATE_DAMAGED
+    except StateError as error:
+        problem = f"its stored state is damaged or gone: {error}"
+    if problem is not None:
+        weights.remove(model.mst_key)
+        raise DataDamaged(problem, hint=_TRAIN_AGAIN) from None
+    return written
 
 
 def _write_info(
@@ -304,7 +305,12 @@ def preprocessor_values(record: Record, run: RunRow) -> dict[str, str]:
 
 
 def _write_summary(
-    session: CallerSession, record: Record, output: Relation, run: RunRow, iterations: list[int]
+    session: CallerSession,
+    record: Record,
+    output: Relation,
+    run: RunRow,
+    iterations: list[int],
+    of_weights: Mapping[str, str],
 ) -> None:
     summary = run.plan.summary
     assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
@@ -319,7 +325,7 @@ def _write_summary(
         "end_training_time": run.ended_at.isoformat(),
         "madlib_version": f"madlib_mop {__version__}",
         "metrics_iters": iterations,
-        QUALIFIED[0]: qualified_names(session, run),
+        QUALIFIED[0]: qualified_names(session, run, of_weights),
         **{name: text for name, _, text in summary.class_columns},
         **preprocessor_values(record, run),
     }

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from mop_backend.weights import PARTS_SUFFIX
+
 from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
@@ -16,7 +18,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
-from madlib_mop.driver.data.weights import DIGEST
+from madlib_mop.driver.data.weights import DIGEST, PARTS, find_parts
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.errors import (
@@ -109,6 +111,7 @@ MODEL_TABLES = {
     "": {"model_weights", "model_arch"},
     "_info": {"mst_key", "model_id", "compile_params", "fit_params", "model_type", "model_size"},
     "_summary": {"source_table", "model", "dependent_varname", "independent_varname", "madlib_version"},
+    PARTS_SUFFIX: {name for name, _ in PARTS[1:]},
 }
 SELECTION_TABLES = {
     "": {"mst_key", "model_id", "compile_params", "fit_params"},
@@ -119,6 +122,8 @@ ARCHITECTURE_TABLES = {"": {"model_id", "model_arch"}}
 _EXISTS_STATES = ("42P07", "42710", "23505")
 #: Column with the schema-qualified names of tables, by the column that has them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")
+#: Columns with weights, or parts of them.
+_WEIGHTS = {"model_weights", PARTS[-1][0]}
 #: Columns that tables of older versions lack.
 _NEW = {QUALIFIED[0], DIGEST[0]}
 
@@ -136,11 +141,25 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
 
 def _check_output(session: CallerSession, table: Relation, columns: set[str], what: str, is_table: bool) -> None:
     """Raise DuplicateTable unless a table to drop or to write again has the columns of an output table."""
-    if not is_table or not columns <= {column.name for column in session.columns(table)}:
+    if not is_table or not _has_columns(session, table, columns):
         raise DuplicateTable(
             f"{what}: {table} exists and was not written by a fit function, so it is not dropped.",
             hint="Rename it, or choose another name.",
         )
+
+
+def _is_of(session: CallerSession, parts: Relation, tables: list[Relation], columns: set[str]) -> bool:
+    """Return whether a table has the parts of weights of a table of models, the first of those that were found.
+
+    Most tables of models have none, so one of that name may be another table.
+    """
+    if tables and tables[0].name + PARTS_SUFFIX == parts.name:
+        return find_parts(session, tables[0]) is not None
+    return _has_columns(session, parts, columns)
+
+
+def _has_columns(session: CallerSession, table: Relation, columns: set[str]) -> bool:
+    return columns <= {column.name for column in session.columns(table)}
 
 
 def drop_replaced(session: CallerSession, run: RunRow, suffixes: Sequence[str]) -> None:
@@ -284,6 +303,8 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     for suffix, columns in MODEL_TABLES.items():
         place = tables[0].schema if tables else schema
         table = session.existing(".".join(quote(part) for part in (place, base + suffix) if part))
+        if table is not None and suffix == PARTS_SUFFIX and not _is_of(session, table, tables, columns):
+            continue
         if table is not None:
             check_droppable(session, table, columns, what)
             tables.append(table)
@@ -334,23 +355,25 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
 
 
 def create_table(
-    session: CallerSession, table: Relation, columns: Columns, key: str | None = None
+    session: CallerSession, table: Relation, columns: Columns, key: str | Sequence[str] | None = None
 ) -> None:
-    """Create a table of columns (name and SQL type); ``key`` is its primary key column, if any."""
+    """Create a table of columns (name and SQL type); ``key`` are the columns of its primary key, if any."""
+    keys = [] if key is None else [key] if isinstance(key, str) else list(key)
     items: list[str] = []
     slots: dict[str, Slot] = {}
     for number, (name, type_name) in enumerate(columns):
         items.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
-    if key is not None:
-        items.append("PRIMARY KEY ({key})")
-        slots["key"] = Identifier(key)
+    if keys:
+        items.append("PRIMARY KEY (" + ", ".join(f"{{k{number}}}" for number, _ in enumerate(keys)) + ")")
+        slots |= {f"k{number}": Identifier(name) for number, name in enumerate(keys)}
     made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
-    session.execute(made + (table_form(session) if key is None else table_form(session, key)))
-    if key is None:
+    session.execute(made + table_form(session, *keys))
+    if not keys:
         identify_rows(session, table)
-    if any(name == "model_weights" for name, _ in columns):  # they cannot be compressed
-        session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=table))
+    for name in _WEIGHTS.intersection(name for name, _ in columns):  # they cannot be compressed
+        column = Identifier(name)
+        session.execute(statement("ALTER TABLE {t} ALTER COLUMN {c} SET STORAGE EXTERNAL", t=table, c=column))
 
 
 def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:
@@ -358,10 +381,10 @@ def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str
     return {column: session.qualified(table) for column, table in tables.items() if table is not None}
 
 
-def qualified_names(session: CallerSession, run: RunRow) -> str:
-    """Return the names of the tables of a run with their schemas, as JSON."""
+def qualified_names(session: CallerSession, run: RunRow, of_weights: Mapping[str, str]) -> str:
+    """Return the names of the tables of a run with their schemas, as JSON; ``of_weights`` is that of the parts."""
     output = run.plan.output.relation
-    names = {**run.plan.summary.qualified_names, "model": session.qualified(output)}
+    names = {**run.plan.summary.qualified_names, "model": session.qualified(output), **of_weights}
     if run.schedule != AVERAGING:
         names["model_info"] = session.qualified(output.with_suffix("_info"))
     return json.dumps(names)

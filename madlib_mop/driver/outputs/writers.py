@@ -5,12 +5,15 @@
 
 from types import ModuleType
 
+from mop_backend.weights import PARTS_SUFFIX
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.driver.data.weights import PARTS, find_parts
 from madlib_mop.driver.outputs import averaging, hopper
 from madlib_mop.driver.outputs.earlier_runs import has_models_of
 from madlib_mop.driver.outputs.tables import (
@@ -73,7 +76,7 @@ def has_outputs(session: CallerSession, record: Record, run: RunRow) -> bool:
     then they have the models of an earlier run, and are written again.
     """
     output = run.plan.output.relation
-    if any(session.existing(output.with_suffix(suffix).sql) is None for suffix in outputs_of(run.schedule).SUFFIXES):
+    if any(session.existing(output.with_suffix(suffix).sql) is None for suffix in outputs_of(run.schedule).KEYS):
         return False
     may_be_of_others = run.arguments.get("replace") or run.replaces_rows
     return not may_be_of_others or has_models_of(session, record, run)
@@ -89,6 +92,8 @@ def check_replaceable(session: CallerSession, output: Relation, summary: OutputS
     """
     outputs = outputs_of(schedule)
     expected = {suffix: [name for name, _ in columns] for suffix, columns in outputs.columns_of(summary).items()}
+    if find_parts(session, output) is not None:
+        expected[PARTS_SUFFIX] = [name for name, _ in PARTS[outputs is averaging :]]
     check_columns(session, output, expected, outputs.ARGUMENT)
 
 
@@ -124,9 +129,10 @@ def _make_tables(session: CallerSession, run: RunRow) -> None:
     output, outputs = run.plan.output.relation, outputs_of(run.schedule)
     drop_replaced(session, run, () if run.reopened else outputs.SUFFIXES)
     if run.replaces_rows and session.existing(output.sql):
-        for suffix in outputs.SUFFIXES:
-            session.lock_to_write(output.with_suffix(suffix))
-            session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
+        tables = [output.with_suffix(suffix) for suffix in outputs.KEYS]
+        for table in (*tables, *filter(None, [find_parts(session, output)])):
+            session.lock_to_write(table)
+            session.execute(statement("DELETE FROM {t}", t=table))
         return
     for suffix, columns in outputs.columns_of(run.plan.summary).items():
         create_table(session, output.with_suffix(suffix), columns, outputs.KEYS[suffix])

@@ -39,7 +39,7 @@ from madlib_mop.driver.planning.selection import ModelSelection, check_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_table, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.settings import Settings, read_backend, read_settings
+from madlib_mop.driver.session.settings import Settings, read_backend, read_field_bytes, read_settings
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import has_frozen_layers
 from madlib_mop.models.configuration import Configuration
@@ -247,6 +247,7 @@ def complete_plan(
         check_replaceable(session, output, summary, inputs.schedule)
     use_caching = bool(a.get("use_caching"))
     settings = read_settings(record, session, data.source.n_here, use_caching)
+    read_field_bytes(record)  # an error now, and not after the training
     check_connections(record, data.source, call.info.role, 0 if a.get("policy") is None else 1)
     if search is None:
         models, weights = plan_models(

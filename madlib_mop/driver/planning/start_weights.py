@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, check_weights
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.weights import DIGEST, NO_DIGEST, find_parts
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights, describe_model
+from madlib_mop.driver.inference.model import ModelLocation, weights_at
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import no_column, wrong_type
@@ -104,16 +105,13 @@ def _of_model(
         raise no_column(_WHAT, str(relation), missing[0], name, hint)
     _check_type(relation, types, "model_weights", "bytea")
     key_column = next((column for column in _KEYS if column in types), None)
-    digest = DIGEST[0] if types.get(DIGEST[0]) == DIGEST[1] else NO_DIGEST
-    columns = f"model_arch::pg_catalog.text AS arch, model_weights AS weights, {digest} AS digest"
-    query = statement(f"SELECT {columns} FROM {{t}}", t=relation)
-    if key is not None and key_column is not None:
-        query += statement(" WHERE {k} = $1", k=Identifier(key_column))
-        rows = session.execute(query, [key], ["integer"])
-    elif key is not None:
+    if key is not None and key_column is None:
         raise InvalidParameter(f"weights_key is for tables with many models; {relation} has one. Received: {key}")
-    else:
-        rows = session.execute(query + " LIMIT 2")
+    digest, parts = DIGEST[0] if types.get(DIGEST[0]) == DIGEST[1] else NO_DIGEST, find_parts(session, relation)
+    place = ModelLocation(relation, key_column if key is not None else None, key, digest, parts)
+    columns = "model_arch::pg_catalog.text AS arch, model_weights IS NOT NULL AS has_weights"
+    query = statement(f"SELECT {columns} FROM {{t}}", t=relation) + place.condition + " LIMIT 2"
+    rows = session.execute(query, place.params, place.types)
     label = f"{relation} ({key_column} {key})" if key is not None else str(relation)
     if len(rows) != 1:
         many = "no such row" if not rows else "more than one row"
@@ -123,9 +121,9 @@ def _of_model(
             if key_column
             else "Pass a table with one model.",
         )
-    if rows[0]["weights"] is None or rows[0]["arch"] is None:
+    if not (rows[0]["has_weights"] or parts) or rows[0]["arch"] is None:
         raise InvalidParameter(f"{_WHAT}: {label} has no weights. Received: {name!r}")
-    weights = bytes(check_weights(rows[0]["weights"], rows[0]["digest"], label))
+    weights = b"".join(weights_at(session, place, label))
     model = describe_model(trainer, check_architecture(rows[0]["arch"]))
     model.check_weights(len(weights), f"{_WHAT}: those of {label}")
     layers, start = {}, 0

@@ -98,7 +98,7 @@ def find_warm_start(
     A model continues with its full training state if one of these weights is recorded, and its compile parameters and
     its architecture are unchanged; else with the table's weights. The state may be of another backend; its first visit
     converts it.
-    Weights that do not fit into a field are NULL in the table: then the state must be available.
+    Weights that do not fit into a field are no start weights: then the state must be available.
 
     Raises
     ------
@@ -114,10 +114,10 @@ def find_warm_start(
         state = earlier.states.get(mst_key)
         if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
             models[mst_key] = WarmModel(state.epoch + 1, state=state)
-        elif earlier.digests[mst_key] is None:
-            raise _no_weights(f"{what}: {label}", state is not None)
         else:
             weights = _weights(session, output, mst_key if has_keys else None, what, label)
+            if weights is None:
+                raise _no_weights(f"{what}: {label}", state is not None)
             models[mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=weights)
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
@@ -155,7 +155,7 @@ def recorded_functions(record: Record, earlier: EarlierRuns) -> CustomFunctions:
 
 
 def _no_weights(label: str, has_state: bool) -> NotReady:
-    """Return the error of a warm start without states, because weights above 1 GB are not in the table."""
+    """Return the error of a warm start without states, where the weights do not fit into a field."""
     reason = (
         "its recorded state has different compile parameters or another architecture"
         if has_state
@@ -163,13 +163,14 @@ def _no_weights(label: str, has_state: bool) -> NotReady:
     )
     return NotReady(
         f"{label} has no weights to continue with: model_weights is NULL, and {reason}",
-        hint="Weights that do not fit into a field of 1 GB are only in the record, together with their training"
-        " parameters. Use the same parameters again, or omit warm_start.",
+        hint="Weights that do not fit into a field are continued with their training state only. Use the same"
+        " parameters again, or omit warm_start.",
     )
 
 
-def _weights(session: CallerSession, output: Relation, mst_key: int | None, what: str, label: str) -> bytes:
-    """Return the weights of a model in an output table; of its only one, if these have no keys."""
+def _weights(session: CallerSession, output: Relation, mst_key: int | None, what: str, label: str) -> bytes | None:
+    """Return the weights of a model in an output table, of its only one if these have no keys; None if they are no
+    field."""
     digest = recorded_digest(session.columns(output))
     query = statement(f"SELECT model_weights, {digest} AS digest FROM {{t}}", t=output)
     if mst_key is None:
@@ -178,4 +179,5 @@ def _weights(session: CallerSession, output: Relation, mst_key: int | None, what
         rows = session.execute(query + statement(" WHERE mst_key = $1"), [mst_key], ["integer"])
     if len(rows) != 1:
         raise InvalidParameter(f"{what}: mst_key {mst_key} occurs {len(rows)} times. Received: {output}")
-    return check_weights(rows[0]["model_weights"], rows[0]["digest"], label)
+    weights: bytes | None = rows[0]["model_weights"]
+    return None if weights is None else check_weights(weights, rows[0]["digest"], label)

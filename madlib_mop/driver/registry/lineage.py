@@ -8,6 +8,7 @@ from typing import Any
 
 from madlib_mop.catalog.facts.now import read_trained
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.weights import present_digest
 from madlib_mop.driver.inference.trained_by import TrainedBy, find_run
 from madlib_mop.driver.session.caller import CallerSession
 
@@ -45,7 +46,6 @@ WHERE v.run_id = $1 AND v.mst_key = $2 AND (v.epoch < $3 OR v.epoch = $3 AND ($4
 ORDER BY v.epoch DESC, v.position DESC
 """
 _VISITS_TYPES = ["bigint", "integer", "integer", "integer"]
-_WEIGHTS = "SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {t} WHERE mst_key = $1"
 _MOST_TRIED = 20  # models whose weights are read; somebody may have changed those of some
 
 
@@ -56,8 +56,10 @@ def best_key(session: CallerSession, relation: Relation, keys: list[int]) -> int
     """
     from madlib_mop.catalog.facts.reader import SessionReader  # brings psycopg 3 along
 
+    digest = present_digest(session.columns(relation))
+    query = statement(f"SELECT {digest} AS digest FROM {{t}} WHERE mst_key = $1", t=relation)
     for key in keys[:_MOST_TRIED]:
-        for row in session.execute(statement(_WEIGHTS, t=relation), [key], ["integer"]):
+        for row in session.execute(query, [key], ["integer"]):
             run = find_run(session, relation, key, row["digest"])
             if run is not None:
                 trained = read_trained(SessionReader(session).fetch, run.run_id)

@@ -1,7 +1,7 @@
 """The command register: a model of an output table becomes a version of a registered model.
 
-The weights are copied inside the server, by a statement of the caller's session; everything else passes through the
-driver. All of it is one change in the caller's transaction.
+The weights are copied inside the server, by a statement of the caller's session; those in parts pass through the
+driver, as everything else. All of it is one change in the caller's transaction.
 """
 
 import json
@@ -14,7 +14,7 @@ from mop_backend.registered_names import is_registered
 from madlib_mop.catalog.facts.findings import Findings
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.preprocessors.canonical import plain
-from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model
+from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model, weights_at
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of, need_registry
 from madlib_mop.driver.inference.trained_by import measure_weights
@@ -35,6 +35,8 @@ VALUES ('register', %s, '{"digest": "", "n_bytes": 0, "model_arch": {}}');
 ROLLBACK;
 SELECT 1
 """
+_WITHOUT_WEIGHTS = "INSERT INTO madlib_mop.version_content (version_id, document) VALUES ($1::pg_catalog.uuid, $2)"
+_PART = "INSERT INTO madlib_mop.version_part (version_id, part, data) VALUES ($1::pg_catalog.uuid, $2, $3)"
 _NEWEST = (
     "SELECT version_id::pg_catalog.text AS version_id, version FROM madlib_mop.model_version WHERE name = $1"
     " ORDER BY version DESC LIMIT 1"
@@ -173,6 +175,12 @@ def check_model(model: TrainedModel) -> None:
 
 def _copy(session: CallerSession, place: ModelLocation, version_id: str, document: str, digest: str) -> None:
     """Copy document and weights into the version, if the weights still have this SHA-256."""
+    if place.parts is not None:
+        session.execute(_WITHOUT_WEIGHTS, [version_id, document])
+        for number, part in enumerate(weights_at(session, place, str(place.relation)).only(digest)):
+            session.post(_PART, [version_id, number, part], ["text", "integer", "bytea"])
+        session.flush()
+        return
     n = len(place.params)
     query = statement(
         "INSERT INTO madlib_mop.version_content (version_id, document, weights)"

@@ -41,6 +41,7 @@ from mop_backend.messages import (
     StartTrainer,
     StateAway,
     StateGone,
+    Train,
     Unread,
     as_text,
     read_answer,
@@ -143,7 +144,14 @@ class SegmentSessions:
         self._run_id = run.run_id
         consistency = RunConsistency(record, run, progress)
         self._shared = _Shared(
-            record, access, consistency, self._emit, progress.tell, self._renew_login, run.plan.host_wait_s
+            record,
+            access,
+            consistency,
+            self._emit,
+            progress.tell,
+            self._renew_login,
+            run.plan.host_wait_s,
+            begins_visits=not run.plan.any_trainer and not run.plan.gpus,  # else they are few, or go to the GPU
         )
         self._lock_waits = LockWaits(record, caller_pid, progress.tell)
         self._place = Place(record, run.run_id, reading_limit_s, progress.tell)
@@ -295,6 +303,7 @@ class _Shared:
     tell: Callable[[str], None]
     renew_login: Callable[[], None]
     host_wait_s: float
+    begins_visits: bool  # while the rows arrive
     told_detours: set[tuple[str, str]] = field(default_factory=set)
 
     def tell_detours(self, detours: Sequence[Detour]) -> None:
@@ -492,7 +501,7 @@ class _Worker:
         """Return the writer's answer to an order, after loading the rows that its trainer lacks.
 
         The first visit of a shard: order -> NeedsRows; LoadShard, while the reader sends the rows -> ShardLoaded, which
-        is compared with the record; the order again -> Done.
+        is compared with the record; the order again -> Done. The trainer may begin the visit while the rows arrive.
         """
         while True:
             # This statement is the transaction of a visit: the session is in autocommit, so it commits the new state,
@@ -501,7 +510,7 @@ class _Worker:
             answer = await self._tell(order)
             if not isinstance(answer, NeedsRows):
                 return answer
-            ended = await self._load(answer)
+            ended = await self._load(answer, order)
             if ended is not None:
                 return ended
 
@@ -509,15 +518,18 @@ class _Worker:
         """Give the writer an order; return its answer."""
         return read_answer(str(await self._writer.execute(_DO, [as_text(order)])))
 
-    async def _load(self, wanted: NeedsRows) -> Answer | None:
+    async def _load(self, wanted: NeedsRows, waiting: Order) -> Answer | None:
         """Load the rows of a shard into the trainer, and check them; return the writer's answer if it cannot load."""
         self.is_reading = True
         failed: StatementFailed | None = None
+        begin = waiting if isinstance(waiting, Train) and waiting.shard == wanted.shard else None
+        load = LoadShard(wanted.shard, reader_pid=None, begin=begin if self._shared.begins_visits else None)
         if wanted.reader is None:  # the rows come to the trainer in another way
-            answer = await self._tell(LoadShard(wanted.shard, reader_pid=None))
+            answer = await self._tell(load)
         else:
             reader = await self._open_reader()
-            answer, failed = await self._load_by(reader, wanted.reader, LoadShard(wanted.shard, reader.pid))
+            load.reader_pid = reader.pid
+            answer, failed = await self._load_by(reader, wanted.reader, load)
         self.is_reading = False
         if isinstance(answer, Unread):
             raise failed or StatementFailed(answer.error["sqlstate"], answer.error["message"])

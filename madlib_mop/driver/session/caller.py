@@ -7,10 +7,11 @@ from typing import Any
 
 from mop_backend.frames import Blob, Channel, Frame, Header
 from mop_backend.values import decode_arguments, encode_value
+from mop_backend.weights import WEIGHTS_DAMAGED, ModelWeights, WeightErrors
 
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
-from madlib_mop.errors import Cancelled, from_dict
+from madlib_mop.errors import Cancelled, DataDamaged, from_dict
 
 _LARGE_BATCH_BYTES, _MOST_LARGE_ROWS = 16 << 20, 128
 _FIRST_ROWS = 16  # in the first batch, where batches should have a number of bytes
@@ -42,8 +43,6 @@ class RegisteredContent:
     version : int
     document : str
         JSON; see driver/inference/registered.py.
-    weights : bytes or None
-        Float32, if they were requested.
     details : str or None
         JSON: what the registry says of the version, unless the caller only wants to predict.
     """
@@ -51,7 +50,6 @@ class RegisteredContent:
     name: str
     version: int
     document: str
-    weights: bytes | None
     details: str | None = None
 
 
@@ -175,9 +173,7 @@ class CallerSession(RelationLookup):
             self._ahead.clear()
             self._channel.send({"do": "close", "cursor": cursor})
 
-    def registered(
-        self, function: str, model: str, with_weights: bool = False, right: str = "PREDICT"
-    ) -> RegisteredContent:
+    def registered(self, function: str, model: str, right: str = "PREDICT") -> RegisteredContent:
         """Return the version that a name of a registered model stands for, if the caller has a right to it.
 
         The backend reads it, because the caller may not be able to read the weights.
@@ -188,7 +184,6 @@ class CallerSession(RelationLookup):
             For messages.
         model : str
             Such as ``churn@champion``.
-        with_weights : bool
         right : str
             The name of one of `mop_backend.registered.Right`.
 
@@ -197,11 +192,23 @@ class CallerSession(RelationLookup):
         MopError
             If there is no such version, or the caller has no right to it.
         """
-        request = {"do": "registered", "function": function, "model": model, "with_weights": with_weights}
-        request["right"] = right
+        request = {"do": "registered", "function": function, "model": model, "with_weights": False, "right": right}
+        header, _ = self._ask((request, []))
+        return RegisteredContent(header["name"], header["version"], header["document"], header["details"])
+
+    def registered_weights(self, function: str, model: str, right: str = "PREDICT") -> ModelWeights:
+        """Return the weights of such a version. Raises MopError as `registered`, also while they are iterated over."""
+        request = {"do": "registered", "function": function, "model": model, "with_weights": True, "right": right}
         header, blobs = self._ask((request, []))
-        weights = bytes(blobs[0]) if blobs else None
-        return RegisteredContent(header["name"], header["version"], header["document"], weights, header["details"])
+        errors = WeightErrors(*[lambda: DataDamaged(f"{model} is damaged: {WEIGHTS_DAMAGED}")] * 2)
+        if blobs:
+            return ModelWeights([len(blobs[0])], lambda _: blobs[0], None, errors)
+
+        def read(number: int) -> Blob | None:
+            _, found = self._ask(({**request, "part": number}, []))
+            return found[0] if found else None
+
+        return ModelWeights(header["lengths"], read, header["digest"], errors)
 
     def notice(self, text: str) -> None:
         """Send the client a NOTICE."""

@@ -37,6 +37,8 @@ _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 _TRAINER_IDLE_S = 120
 _POLICY_TIMEOUT_S = 10
+#: pg_dump writes a row as text of at most 1 GB, with two digits for each byte of weights.
+_MOST_FIELD_MB = 500
 CALLER_SWITCHES = ("materialise_features", "fused_training", "share_trainers", "backend", "direct_hops")
 #: All settings that callers may SET; segments and hosts are read when rows are packed.
 SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_SWITCHES)
@@ -249,6 +251,18 @@ def read_admission(record: SuperuserSettings, session: CallerSession) -> Admissi
         mode = word
     max_runs = _whole_of(fixed, "max_runs", max(2, processors()))
     return AdmissionRule(mode, max_runs, _whole_of(fixed, "reading_limit_s", AdmissionRule.reading_limit_s))
+
+
+def read_field_bytes(record: SuperuserSettings) -> int:
+    """Read the setting ``weights_field_mb``: the largest weights in the field of an output table, in bytes."""
+    fixed, most = record.settings(), _MOST_FIELD_MB
+    if (found := _whole_of(fixed, "weights_field_mb", most)) > most:
+        raise InvalidParameter(
+            f"setting weights_field_mb must be at most {most}: pg_dump cannot write larger fields. Received: {found}"
+            " (madlib_mop.setting)",
+            hint="DELETE FROM madlib_mop.setting WHERE name = 'weights_field_mb'; resets it to its default.",
+        )
+    return found * MIB
 
 
 def _whole_of(fixed: Mapping[str, str], name: str, default: int) -> int:

@@ -28,7 +28,7 @@ from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import NotReady, read_server_error
 
 #: Requests without an answer of the trainer.
-_SILENT = frozenset({"shard_begin", "shard_rows"})
+_SILENT = frozenset({"begin_visit", "shard_begin", "shard_rows"})
 _CONNECT_S = "10"
 _SIGNATURE_CHARACTERS = 64
 #: What the relay and its libraries have themselves, with a part of a state on its way.

@@ -71,8 +71,9 @@ def finish(blob: Blob, n_rows: int, summed: bool) -> memoryview:
 
 def describe(parts: Sequence[Blob]) -> StateDescription:
     """Check a complete state; return its digests and sizes. Raises StateError."""
-    weights = decode_state(parts).flat_weights()
-    return StateDescription(digest_of(parts), digest_of([weights]), len(weights), count_forward_parts(parts))
+    state = decode_state(parts)
+    n_bytes = 4 * sum(spec.n_elements for spec in state.specs("weights"))
+    return StateDescription(digest_of(parts), state.weights_digest(), n_bytes, count_forward_parts(parts))
 
 
 class _Opened:

@@ -16,10 +16,13 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from mop_backend.frames import Header
 from mop_backend.shard_file import free_bytes
+
+from madlib_mop.trainer.data.arrival import Arrival
 
 #: Rows that are read while those before them are trained on.
 _AHEAD_BYTES = 32 << 20
@@ -173,16 +176,20 @@ class ShardFile:
 class ReadAhead:
     """Reads rows from the file before a pass needs them: while one stretch of batches is trained on, the next one.
 
+    If rows are still on their way, a stretch waits for the last one that it needs.
+
     The pass is the body of a ``with`` statement.
 
     Parameters
     ----------
-    file : ShardFile
+    file : ShardFile or None
     arrays : sequence of numpy.ndarray
         Those that the pass takes rows of; arrays in memory are left alone.
     order : numpy.ndarray
         The rows in the order of the pass, int64 ``(n_rows,)`` or, of several models together, ``(places, n_rows)``.
     batch_size : int
+    arrival : Arrival or None
+        Of rows that may still be on their way.
 
     Attributes
     ----------
@@ -190,45 +197,78 @@ class ReadAhead:
         The batches of a stretch.
     """
 
-    def __init__(self, file: ShardFile, arrays: Sequence[np.ndarray], order: np.ndarray, batch_size: int):
+    def __init__(
+        self,
+        file: ShardFile | None,
+        arrays: Sequence[np.ndarray],
+        order: np.ndarray,
+        batch_size: int,
+        arrival: Arrival[Any] | None = None,
+    ):
         self._file = file
-        found = [(file.offset_of(array), array) for array in arrays]
-        in_file = [(offset, array) for offset, array in found if offset is not None and array.nbytes]
+        found = [(None if file is None else file.offset_of(array), array) for array in arrays if array.nbytes]
+        in_file = [(offset, array) for offset, array in found if offset is not None]
         self._arrays = [(offset, array.nbytes) for offset, array in in_file]
         self._columns = [(offset, array.nbytes // len(array)) for offset, array in in_file]
         self._order = order
-        of_batch = batch_size * math.prod(order.shape[:-1]) * sum(n_bytes for _, n_bytes in self._columns)
+        self._arrival = arrival
+        of_row = sum(array.nbytes // len(array) for offset, array in found if offset is not None or arrival)
+        of_batch = batch_size * math.prod(order.shape[:-1]) * of_row
         self.n_batches = max(1, _AHEAD_BYTES // max(1, of_batch))
         self._n_rows = self.n_batches * batch_size
 
     @classmethod
     def of_pass(
-        cls, file: ShardFile | None, arrays: Sequence[np.ndarray], order: np.ndarray, batch_size: int
+        cls,
+        file: ShardFile | None,
+        arrays: Sequence[np.ndarray],
+        order: np.ndarray,
+        batch_size: int,
+        arrival: Arrival[Any] | None = None,
     ) -> ReadAhead | None:
-        """Return what reads ahead for a pass; None if it takes no rows from a file."""
-        if file is None or all(file.offset_of(array) is None for array in arrays):
+        """Return what reads ahead for a pass; None if its rows are all in memory. Raises RowsMissing."""
+        if arrival is not None and arrival.has_ended:
+            arrival.whole()
+            arrival = None
+        if arrival is None and (file is None or all(file.offset_of(array) is None for array in arrays)):
             return None
-        return cls(file, arrays, order, batch_size)
+        return cls(file, arrays, order, batch_size, arrival)
 
     def __enter__(self) -> None:
-        for offset, n_bytes in self._arrays:
-            self._file.expect(offset, n_bytes, in_random_order=True)
+        self._expect(in_random_order=True)
 
     def __exit__(self, *_: object) -> None:
+        self._expect(in_random_order=False)
+
+    def _expect(self, in_random_order: bool) -> None:
         for offset, n_bytes in self._arrays:
-            self._file.expect(offset, n_bytes, in_random_order=False)
+            assert self._file is not None, "they are in it"
+            self._file.expect(offset, n_bytes, in_random_order)
 
     def reach(self, batch: int) -> None:
-        """Report that the pass comes to a batch, counted from 0; each one, or the first one of each stretch."""
+        """Report that the pass comes to a batch, counted from 0; each one, or the first one of each stretch.
+
+        Raises RowsMissing.
+        """
         number, rest = divmod(batch, self.n_batches)
-        if rest == 0:
-            if number == 0:
-                self._read(0)
+        if rest:
+            return
+        is_arriving = self._arrival is not None and not self._arrival.has_ended
+        if self._arrival is not None:
+            self._arrival.wait_for(int(self._rows(number).max()) + 1)
+        if number == 0 or is_arriving:  # else it was read with the stretch before it
+            self._read(number)
+        if not is_arriving:
             self._read(number + 1)
+
+    def _rows(self, stretch: int) -> np.ndarray:
+        return self._order[..., stretch * self._n_rows : (stretch + 1) * self._n_rows].reshape(-1)
 
     def _read(self, stretch: int) -> None:
         """Read the rows of a stretch, unless a sample of them shows that they are in memory."""
-        rows = self._order[..., stretch * self._n_rows : (stretch + 1) * self._n_rows].reshape(-1)
+        if self._file is None:
+            return
+        rows = self._rows(stretch)
         sample = rows[:: max(1, len(rows) // _SAMPLES)].tolist()
         absent = [
             (offset, n_bytes)

@@ -10,6 +10,7 @@ import numpy as np
 from mop_backend.frames import Blob
 
 from madlib_mop.errors import OutOfResources
+from madlib_mop.trainer.data.arrival import Arrival
 from madlib_mop.trainer.data.shard_file import FileFull, ShardFile
 from madlib_mop.trainer.process.failures import INPUT, RequestFailure, invalid_input, model_failed
 
@@ -42,6 +43,8 @@ class Shard:
         sha256 in hexadecimal of the content; the same however the rows were cut into buffers.
     file : ShardFile or None
         Where the arrays are; None if they are in memory.
+    arrival : Arrival or None
+        Of a shard whose rows are still on their way: says which are there. Its fingerprint is empty.
     """
 
     xs: tuple[np.ndarray, ...]
@@ -51,6 +54,15 @@ class Shard:
     n_bytes: int
     fingerprint: str
     file: ShardFile | None = None
+    arrival: "Arrival[Shard] | None" = None
+
+    def whole(self) -> "Shard":
+        """Return the shard with all of its rows, after waiting for them. Raises RowsMissing."""
+        return self if self.arrival is None else self.arrival.whole()
+
+    def waited_s(self) -> float:
+        """Return how long a visit has waited for rows until now, in seconds."""
+        return 0.0 if self.arrival is None else self.arrival.waited_s
 
     def empty(self, *forms: tuple[Sequence[int], np.dtype]) -> list[np.ndarray]:
         """Return arrays, to be written to, for what a visit needs beside the rows: where these are, if possible."""
@@ -62,11 +74,17 @@ class Shard:
         return [aligned_empty(*form) for form in forms]
 
 
+def is_dealt_out(shard: Shard, n_inputs: int) -> bool:
+    """Return whether a model with so many inputs takes the shard's rows of numbers as inputs of one number each."""
+    x = shard.xs[0]
+    return n_inputs > 1 and len(shard.xs) == 1 and x.shape[1:] == (n_inputs,) and x.dtype == np.float32
+
+
 def dealt_out(shard: Shard, n_inputs: int) -> Shard:
     """Return a shard with its rows of numbers split into inputs of one number each; other shards unchanged."""
-    x = shard.xs[0]
-    if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
+    if not is_dealt_out(shard, n_inputs):
         return shard
+    x = shard.xs[0]
     columns = shard.empty(*[((shard.n_rows, 1), x.dtype)] * n_inputs)
     for begin in range(0, shard.n_rows, _ROWS_AT_ONCE):
         rows = slice(begin, begin + _ROWS_AT_ONCE)
@@ -130,6 +148,8 @@ class ShardBuilder:
         Rows that should come: then the arrays are allocated once, and never copied.
     allocate : callable
         Allocates arrays; called once, if the number of rows is known.
+    arrival : Arrival or None
+        Is told how many rows there are.
     """
 
     def __init__(
@@ -143,6 +163,7 @@ class ShardBuilder:
         first_rows: int | None = None,
         planned_rows: int | None = None,
         allocate: "Callable[[Forms], Allocated] | None" = None,
+        arrival: Arrival[Shard] | None = None,
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
@@ -155,6 +176,7 @@ class ShardBuilder:
         self._room = n_rows if planned_rows is None else planned_rows
         self._allocate = allocate or in_memory
         self._file: ShardFile | None = None
+        self._arrival = arrival
         self.n_rows = 0
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
@@ -186,6 +208,17 @@ class ShardBuilder:
         self.n_rows += n_rows
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
             raise invalid_input(f"the shard has more than the {self._expected_rows} announced rows")
+        if self._arrival is not None:
+            self._arrival.reach(self.n_rows, self._begun())
+
+    def _begun(self) -> Shard | None:
+        """Return the shard as it will be, if the number of its rows is planned."""
+        if self._room is None:
+            return None
+        arrays = [column.array for column in self._columns if column.array is not None]
+        n_bytes = sum(array.nbytes for array in arrays)
+        xs, ys = tuple(arrays[: self._n_x]), tuple(arrays[self._n_x :])
+        return Shard(xs, ys, self._normalizing_const, self._room, n_bytes, "", self._file, self._arrival)
 
     @property
     def is_whole(self) -> bool:

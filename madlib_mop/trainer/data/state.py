@@ -1,6 +1,6 @@
 """The training state of a model: every variable of a model and its optimizer, in safetensors parts of bounded size.
 
-Called by the trainer (to read and write states) and by the driver (``weights_of``, for ``model_weights``); NumPy only.
+Called by the trainer (to read and write states) and by the driver (`weights_in_turn`, for output tables); NumPy only.
 
 Each part is a file in the safetensors format (https://github.com/huggingface/safetensors#format) that any safetensors
 library opens. Written here, and not with that library, because its in-memory calls copy every tensor and leave the
@@ -10,7 +10,7 @@ that holds slices has the shapes of the whole tensors. The bytes depend on the s
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from mop_backend.frames import Blob
@@ -21,6 +21,7 @@ from madlib_mop.trainer.data.parts import (
     USUAL_BACKEND,
     Header,
     Located,
+    Metadata,
     Piece,
     Specs,
     StateError,
@@ -33,7 +34,8 @@ from madlib_mop.trainer.data.parts import (
 
 #: The groups that a forward pass needs. They are first in a state, so only its first parts have to be sent.
 FORWARD_GROUPS = ("weights", "variables")
-DEFAULT_PART_BYTES = 64 << 20
+#: Processes that handle a part have several copies of it; those of smaller parts are in memory that is used again.
+DEFAULT_PART_BYTES = 16 << 20
 #: ``State.static_batch`` of an average of states.
 UNDECIDED = -1
 
@@ -129,14 +131,58 @@ def decode_state(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> "Stat
         is_right = n_parts >= len(parts) if tuple(groups) != GROUPS else n_parts == len(parts)
         if header.metadata["part"] != number or not is_right:
             raise StateError(f"part {header.metadata['part']} of {n_parts} stands at place {number} of {len(parts)}")
-        if any(header.metadata.get(key) != first.get(key) for key in ("counts", "static_batch", "parts", "backend")):
-            raise StateError(f"part {number} belongs to another training state than part 0")
+        _check_same(first, header.metadata, number)
     return State(parts, headers, groups)
 
 
-def weights_of(parts: Sequence[Blob]) -> bytes:
-    """Return the model's weights as ``model_weights`` has them: float32, flattened, in ``get_weights()`` order."""
-    return decode_state(parts, FORWARD_GROUPS).flat_weights()
+def weights_in_turn(parts: Iterable[Blob]) -> Iterator[memoryview]:
+    """Yield the model's weights as output tables have them: float32, flattened, in ``get_weights()`` order.
+
+    Each part is used before the next one is read, so memory holds one of them.
+
+    Parameters
+    ----------
+    parts : iterable of bytes
+        At least the first `count_forward_parts`.
+
+    Raises
+    ------
+    StateError
+        Unless every weight is there once, in order.
+    """
+    first: Metadata | None = None
+    index = start = 0
+    for number, part in enumerate(parts):
+        header = parse_header(part, number)
+        first = header.metadata if first is None else first
+        if header.metadata["part"] != number:
+            raise StateError(f"part {header.metadata['part']} of the training state stands at place {number}")
+        _check_same(first, header.metadata, number)
+        view = memoryview(part).cast("B")
+        for piece in header.pieces:
+            if piece.group != "weights":
+                continue
+            if (piece.index, piece.start) != (index, start):
+                raise StateError(f"the training state has weights/{piece.index} at {piece.start} too early")
+            if piece.stop > piece.start:
+                values = np.frombuffer(view[piece.begin : piece.end], numpy_dtype(piece.spec.dtype))
+                yield np.ascontiguousarray(values, np.float32).view(np.uint8).data
+            start = piece.stop
+            if start == piece.spec.n_elements:
+                index, start = index + 1, 0
+    if first is None or (index, start) != (first["counts"][GROUPS.index("weights")], 0):
+        raise StateError("the training state does not have all weights")
+
+
+def weights_of(parts: Iterable[Blob]) -> bytes:
+    """Return what `weights_in_turn` yields, in one piece."""
+    return b"".join(weights_in_turn(parts))
+
+
+def _check_same(first: Metadata, other: Metadata, number: int) -> None:
+    """Raise StateError if a part does not belong to the same state as the first one."""
+    if any(other.get(key) != first.get(key) for key in ("counts", "static_batch", "parts", "backend")):
+        raise StateError(f"part {number} belongs to another training state than part 0")
 
 
 class State:
@@ -202,16 +248,6 @@ class State:
         for index in range(len(self._specs["weights"])):
             digest.update(np.ascontiguousarray(self.read("weights", index), np.float32).data)
         return digest.hexdigest()
-
-    def flat_weights(self) -> bytes:
-        """Return the weights as float32, flattened, in order."""
-        specs = self._specs["weights"]
-        flat = np.empty(sum(spec.n_elements for spec in specs), np.float32)
-        start = 0
-        for index, spec in enumerate(specs):
-            flat[start : start + spec.n_elements] = self.read("weights", index).ravel()
-            start += spec.n_elements
-        return flat.tobytes()
 
     def _bytes_of(self, piece: Located) -> memoryview:
         return self._parts[piece.part][piece.begin : piece.end]

@@ -99,7 +99,10 @@ class FeatureCache:
         same bits; then the visit runs the prefix, as plain Keras does.
         """
         split = compiled.split
-        if split is None or (_wanted_bytes(split, shard) > self._room() and not self._fits_file(split, shard)):
+        if split is None:
+            return None
+        shard = shard.whole()
+        if _wanted_bytes(split, shard) > self._room() and not self._fits_file(split, shard):
             return None
         key = _prefix_key(split, shard)
         decision = self._decisions.get((key, sizes))

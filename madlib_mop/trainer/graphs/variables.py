@@ -1,6 +1,5 @@
 """The variables of a Keras model as a training state: read, replaced, compared."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 import numpy as np
 from mop_backend.frames import Blob
 
+from madlib_mop.models.flat_weights import arrays_of
 from madlib_mop.trainer.backends import choice
 from madlib_mop.trainer.backends.base.interface import Tensor
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
@@ -104,20 +104,21 @@ class ModelVariables(Readable):
         theirs, ours = state.specs(group), self.specs()[group]
         return [(spec.shape, _kind(spec)) for spec in theirs] == [(spec.shape, _kind(spec)) for spec in ours]
 
-    def load_weights(self, weights: Blob) -> None:
-        """Load weights only: float32, flattened, in ``get_weights()`` order. Raises RequestFailure (model)."""
-        if len(weights) != self.weights_bytes:
+    def load_weights(self, weights: Sequence[Blob]) -> None:
+        """Load weights only: float32, flattened, in ``get_weights()`` order, in one buffer or several.
+
+        Raises RequestFailure (model).
+        """
+        n_bytes = sum(map(len, weights))
+        if n_bytes != self.weights_bytes:
             raise model_failed(
-                f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
+                f"the stored model_weights have {n_bytes} bytes, the architecture needs {self.weights_bytes}",
                 hint="model_weights are float32 values, flattened, in the order of Keras' get_weights().",
             )
         self.holds = None
-        flat, start = np.frombuffer(weights, np.float32), 0
-        for variable in self.groups["weights"]:
-            stop = start + math.prod(variable.shape)
-            values = keras.ops.convert_to_tensor(flat[start:stop].reshape(variable.shape))
-            variable.assign(keras.ops.cast(values, variable.dtype))
-            start = stop
+        variables = self.groups["weights"]
+        for variable, array in zip(variables, arrays_of(weights, [v.shape for v in variables]), strict=True):
+            variable.assign(keras.ops.cast(keras.ops.convert_to_tensor(array), variable.dtype))
 
     def copy_from(self, other: "ModelVariables") -> None:
         """Copy the variables of a model with the same compile signature."""

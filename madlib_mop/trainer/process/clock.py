@@ -37,20 +37,28 @@ class Clock:
     compiling : callable
         Returns the seconds that passes have been compiled in this process until now. What is compiled within a stage
         counts as ``trace_s``.
+    waiting : callable
+        Returns the seconds that the visit has waited for rows until now, which count as ``rows_s``.
     """
 
-    def __init__(self, compiling: Callable[[], float]) -> None:
+    def __init__(self, compiling: Callable[[], float], waiting: Callable[[], float] = lambda: 0.0) -> None:
         self.laps: dict[str, float] = {}
-        self._compiling = compiling
-        self._compiled = compiling()
+        self._others = {"trace_s": compiling, "rows_s": waiting}
+        self._spent = {name: seconds() for name, seconds in self._others.items()}
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
         """Add the time since the last call to a stage."""
-        now, compiled = time.perf_counter(), self._compiling()
-        elapsed = now - self._last
-        within = min(compiled - self._compiled, elapsed)
-        self.laps[name] = self.laps.get(name, 0.0) + elapsed - within
-        if within:
-            self.laps["trace_s"] = self.laps.get("trace_s", 0.0) + within
-        self._last, self._compiled = now, compiled
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        for other, seconds in self._others.items():
+            spent = seconds()
+            within = min(spent - self._spent[other], elapsed)
+            self._spent[other] = spent
+            if within:
+                self._add(other, within)
+                elapsed -= within
+        self._add(name, elapsed)
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.laps[name] = self.laps.get(name, 0.0) + seconds

@@ -59,6 +59,16 @@ DEFENCES_OF_REGISTRY = (
         (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
     ),
     Defence(
+        "parts-of-owners",
+        "parts of weights are the owner's only",
+        (_RIGHTS + "test_a_role_that_may_deploy_moves_aliases_and_reads_no_weights",),
+    ),
+    Defence(
+        "owner-of-parts",
+        "parts of weights in a table of another role are not read",
+        ("tests/security/test_weights_in_parts.py::test_parts_of_another_role_are_not_read",),
+    ),
+    Defence(
         "names-of-models",
         "a role without rights sees no name",
         (_RIGHTS + "test_a_stranger_sees_nothing_and_takes_no_name",),
@@ -86,6 +96,11 @@ DEFENCES_OF_REGISTRY = (
     Defence(
         "right-to-export",
         "an export asks for the right to export",
+        (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
+    ),
+    Defence(
+        "right-to-export-parts",
+        "an export in parts asks for the right to export",
         (_EXPORTS + "test_rights_to_predict_to_see_and_to_deploy_are_no_right_to_export",),
     ),
     Defence(

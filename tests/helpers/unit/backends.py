@@ -21,6 +21,40 @@ from madlib_mop.trainer.backends import choice
 
 #: Rows of the shards: with a short last batch, a multiple of the batch size, and fewer than a batch.
 SHARDS = (53, 80, 7)
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What trainers say with a backend.
+
+    Attributes
+    ----------
+    gpus : tuple of str
+        Of GPUs that cannot be used: the message (a regular expression), its SQLSTATE, and a part of its hint.
+    index : str
+        Of an index beyond an embedding's rows.
+    module : str
+        A module without which the backend cannot be imported.
+    """
+
+    gpus: tuple[str, str, str]
+    index: str
+    module: str
+
+
+WORDS = {
+    BackendName.TENSORFLOW: Words(
+        ("the host has a GPU, but TensorFlow .* cannot use it", "55000", "tensorflow[and-cuda]"),
+        "indices",
+        "tensorflow.python",
+    ),
+    BackendName.JAX: Words(("JAX uses no GPUs here", "0A000", "'torch'"), "loss became nan", "jaxlib.xla_client"),
+    BackendName.TORCH: Words(
+        ("the host has a GPU, but PyTorch .* cannot use it", "55000", "a build of torch for CUDA"),
+        "index out of range",
+        "torch._C",
+    ),
+}
 INSTALLED = [name for name in BackendName if importlib.util.find_spec(name)]
 
 

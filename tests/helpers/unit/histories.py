@@ -56,6 +56,7 @@ from madlib_mop.models.changes import (
     Unpause,
 )
 from madlib_mop.models.configuration import Configuration
+from madlib_mop.schedule import SCHEDULES
 from tests.helpers.unit.fake_segments import Fault
 from tests.helpers.unit.memory_record import NO_MEAN, STATE_BYTES, MemoryRecord
 from tests.helpers.unit.memory_runs import ARCH, COMPILE, RULE, Died, Driver
@@ -245,7 +246,7 @@ class History(Life):
         n_models = 4 if self.kind == "fused" else chance.randint(1, 4)
         options = {
             "n_models": n_models, "n_segments": chance.randint(1, 4), "n_epochs": chance.randint(1, 3),
-            "schedule": chance.choice(["rotation", "breadth_first", "longest_first", "auto"]),
+            "schedule": chance.choice(list(SCHEDULES)),
             "metrics_compute_frequency": chance.choice([None, 1, 2]),
             "faults": chance.choice([{}, FAULTS, FAULTS | _RARE, FAULTS | _RARE, {Fault.STATEMENT: 0.3}]),
         }  # fmt: skip

@@ -44,9 +44,14 @@ class TrainerError(Exception):
         self.hint = answer["error"]["hint"]
 
 
+def buffers(weights):
+    """Return weights as the blobs of a request."""
+    return [weights] if isinstance(weights, bytes) else list(weights)
+
+
 def member(model, state=None, weights=None, **start):
     """Return a model's part of a request, as `mop_backend.messages.ModelStart`."""
-    n_blobs = len(state) if state is not None else int(weights is not None)
+    n_blobs = len(state) if state is not None else 0 if weights is None else len(buffers(weights))
     has = {"has_state": state is not None, "has_weights": weights is not None}
     return {"model": model, "n_blobs": n_blobs, **has, **start}
 
@@ -133,13 +138,19 @@ class Trainer:
         head = {"op": "train", "shard": shard, "epoch": epoch, "segment_id": segment_id}
         return self.visit(head, model, state, weights)
 
+    def begin(self, model, shard, *, epoch=1, segment_id=0, state=None, weights=None):
+        """Let it begin a training visit while the shard arrives, which is sent next; `train` has the answer."""
+        head = {"op": "begin_visit", "shard": shard, "epoch": epoch, "segment_id": segment_id}
+        blobs = state if state is not None else [weights] if weights is not None else []
+        self.channel.send({**head, "members": [member(model, state, weights)]}, blobs)
+
     def evaluate(self, model, shard, *, state=None, weights=None):
         """Make an evaluation visit; return the figures."""
         return self.visit({"op": "evaluate", "shard": shard}, model, state, weights)[0]
 
     def visit(self, head, model, state=None, weights=None, **start):
         """Make a visit of one model; return (figures, parts). ``start`` has other fields of `ModelStart`."""
-        blobs = state if state is not None else [weights] if weights is not None else []
+        blobs = state if state is not None else [] if weights is None else buffers(weights)
         answer, parts = self.ask({**head, "members": [member(model, state, weights, **start)]}, blobs)
         (found,) = answer["members"]
         if head["op"] == "evaluate":
@@ -151,7 +162,7 @@ class Trainer:
         """Load a model for prediction."""
         has = {"has_state": state is not None, "has_weights": weights is not None}
         head = {"op": "predict_load", "model": model, "normalizing_const": normalizing_const, **has}
-        return self.ask(head, state if state is not None else [weights] if weights is not None else [])[0]
+        return self.ask(head, state if state is not None else [] if weights is None else buffers(weights))[0]
 
     def predict(self, *xs):
         """Predict rows; return one array for each output."""

@@ -18,6 +18,7 @@ from mop_backend import __version__, predict, rights
 from mop_backend.forkserver import TooMany
 from mop_backend.predict_model import FoundModel
 from mop_backend.process import ChildDied
+from mop_backend.weights import ModelWeights, WeightErrors
 log, uses, answers, loads = [], [], [], []
 class Trainer:
     alive = True
@@ -46,7 +47,9 @@ predict.join_trainer, predict.start_trainer = join, lambda *_: Trainer(False)
 class Model(FoundModel):
     n_bytes = 10
     def weights(self):
-        return bytes(self.n_bytes)
+        return ModelWeights([self.n_bytes], bytes_of_model, None, WeightErrors(Exception, Exception))
+def bytes_of_model(number):
+    return bytes(Model.n_bytes)
 def error(kind):
     return {{"error": {{"message": kind, "sqlstate": "53000"}}, "kind": kind, "ending": False}}
 session = predict.session(__version__)

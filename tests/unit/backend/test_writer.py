@@ -12,10 +12,13 @@ from mop_backend.messages import (
     Evaluated,
     EvaluationFigures,
     Failed,
+    LoadedRows,
+    LoadShard,
     MetricsComputed,
     MetricTotals,
     NeedsRows,
     ReleaseTrainer,
+    ShardLoaded,
     ShardName,
     StateWrite,
     Train,
@@ -40,17 +43,35 @@ plpy.execute = lambda query, values=(): Rows([{{"t": "now"}}])
 sys.modules["plpy"] = plpy
 from mop_backend import writer
 from mop_backend.refusals import readable
+from mop_backend.frames import ReceivedBlobs
+from mop_backend.record import _StoredParts
 class Trainer:
-    alive, file_header = True, {{}}
+    alive, file_header, n_read, keys_as_literals = True, {{}}, 0, False
     def __init__(self, *_):
         pass
-    def send(self, header):
-        pass
+    def send(self, header, blobs=()):
+        if header["op"] != "start":
+            print("sent", header["op"], header["shard"], header["epoch"], list(blobs))
+    def load_shard(self, shard, source, segment_id, reader_pid):
+        print("loaded", shard, reader_pid)
+        return readable({answer!r}), []
     def receive(self):
         return {{"ok": True}}, []
     def ask(self, header, blobs=()):
         assert [one and one["model"]["mst_key"] for one in header.get("members", [])] == {asked!r}
         return readable({answer!r}), {blobs!r}
+    def ask_in_turn(self, header, blobs=()):
+        sent = list(blobs)
+        if {is_large!r}:
+            print("sent", sent)
+        answer, parts = self.ask(header, sent)
+        return answer, ReceivedBlobs(list(map(len, parts)), self.read_blob)
+    def read_blob(self, length):
+        part = {blobs!r}[self.n_read]
+        self.n_read += 1
+        if {is_large!r}:
+            print("read", part)
+        return part
     def reader_of(self, source, segment_id):
         return None
     def release(self, seconds):
@@ -70,12 +91,19 @@ class Record:
     def model(self, mst_key):
         names = "arch compile_params fit_params has_weights state_version forward_parts weights_digest".split()
         names.append("state_server")
-        return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in"}}
+        return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in",
+                 "state_bytes": (64 << 20) + {is_large!r}}}
+    keys_as_literals = False
     def state(self, model, n_parts):
         return [b"state"]
+    def state_in_turn(self, model, n_parts):
+        return _StoredParts([3, 4], {{0: b"abc", 1: {second!r}}}.get)
     def keep(self, order, write, model, figures, parts, started_at, at, server):
-        print("kept", write.mst_key, write.slot, write.version, parts)
-        return sum(map(len, parts))
+        n_bytes = 0
+        for part in parts:
+            print("kept", write.mst_key, write.slot, write.version, part)
+            n_bytes += len(part)
+        return n_bytes
     def fail_member(self, model, reason):
         print("failed", model["mst_key"], reason)
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
@@ -100,6 +128,7 @@ class HostStates:
 class HostRecord(Record):
     def model(self, mst_key):
         return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {last_bytes!r}}}
+    state_in_turn = Record.state
     def keep(self, order, write, model, figures, parts, started_at, at, server):
         print("kept", server, figures.timing["pull_s"])
         return figures.state_bytes
@@ -124,11 +153,15 @@ def trained(n_blobs: int = 1, **changes) -> dict:
     return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
 
 
-def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True, code=""):
-    """Return the answer of a writer to an order, and the lines about what it did."""
+def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True, code="", second=None):
+    """Return the answer of a writer to an order, and the lines about what it did.
+
+    ``second`` is the second part of a large state.
+    """
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
     paths = [str(ROOT / "plpython")]
-    code = _CODE.format(paths=paths, order=as_text(order), can_be_released=can_be_released, code=code, **names)
+    names |= {"can_be_released": can_be_released, "second": second, "is_large": second is not None}
+    code = _CODE.format(paths=paths, order=as_text(order), code=code, **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, text = done.stdout.splitlines()
@@ -184,7 +217,29 @@ def test_what_a_host_says_of_a_visit_is_checked(what):
 def test_a_visit_of_one_model_is_kept():
     answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"])
     assert answer == VisitsCommitted({"ok": True}, (CommittedVisit(1, "out", 4),), (), 0.75)
-    assert lines == ["kept 1 1 7 [b'abc', b'd']"]
+    assert lines == ["kept 1 1 7 b'abc'", "kept 1 1 7 b'd'"]
+
+
+def test_a_large_state_is_read_while_it_is_sent_and_written_while_it_is_read():
+    answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], second=b"defg")
+    assert answer.committed == (CommittedVisit(1, "out", 4),)
+    assert lines == [
+        "sent [b'abc', b'defg']", "read b'abc'", "kept 1 1 7 b'abc'", "read b'd'", "kept 1 1 7 b'd'",
+    ]  # fmt: skip
+
+
+def test_a_large_state_with_a_part_of_another_length_fails_its_model_and_ends_the_trainer():
+    """The trainer waits for the rest of a frame that does not come."""
+    answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], second=b"def")
+    assert isinstance(answer, Failed) and answer.kind == "model"
+    assert "its stored state is gone" in answer.error["message"]
+    assert lines == ["stopped"]
+
+
+def test_the_parts_of_a_large_state_that_is_refused_are_read():
+    answer, lines = did(train(1), {"members": [trained(2, digest_in="other")]}, [b"abc", b"d"], second=b"defg")
+    assert isinstance(answer, Failed) and answer.kind == "model"
+    assert lines == ["sent [b'abc', b'defg']", "read b'abc'", "read b'd'"]
 
 
 def test_of_models_that_are_trained_together_each_is_kept_or_has_failed():
@@ -261,6 +316,21 @@ def test_the_times_of_an_evaluation_are_times(timing):
 def test_an_order_waits_for_the_rows_that_the_trainer_lacks(order):
     """Metrics are computed beside rows too, which have the model's shapes; a trainer that died has lost them."""
     assert did(order, {}, shards=[]) == (NeedsRows(SHARD, None), [])
+
+
+def test_a_visit_is_begun_before_its_rows_are_loaded_and_nothing_of_it_is_kept():
+    rows = LoadedRows(10, 80, "f", True, ("training:0",))
+    answer, lines = did(LoadShard(SHARD, 7, begin=train(1)), to_json(rows), shards=[])
+    assert answer == ShardLoaded({"ok": True}, rows)
+    assert lines == ["sent begin_visit training:0 1 [b'state']", "loaded training:0 7"]
+    assert did(LoadShard(SHARD, 7), to_json(rows), shards=[])[1] == ["loaded training:0 7"]
+
+
+def test_a_visit_with_a_large_state_begins_when_its_rows_are_there():
+    rows = LoadedRows(10, 80, "f", True, ("training:0",))
+    assert did(LoadShard(SHARD, 7, begin=train(1)), to_json(rows), shards=[], second=b"defg")[1] == [
+        "loaded training:0 7"
+    ]
 
 
 def test_metrics_are_those_of_the_data_sets_of_the_order():

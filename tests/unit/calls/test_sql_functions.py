@@ -91,3 +91,9 @@ def test_one_for_readers_starts_no_other_command(kind, answer, content):
     assert "LANGUAGE plpgsql" in text and f"    answer {answer};\n" in text and f"    RETURN {content};\n" in text
     assert "madlib_mop_calls._only_f(json_build_object('a', a)::text, caller_path)" in text
     assert "madlib_mop_calls.call(" not in text and "madlib_mop_calls._at_coordinator('f')" in text
+
+
+def test_one_that_returns_parts_is_a_query_of_them():
+    text = sql_of(A, returns="SETOF bytea", starter="_only_f")
+    assert "RETURNS SETOF bytea LANGUAGE sql" in text and "madlib_mop_calls._raise(p.error::json) IS NULL" in text
+    assert "FROM madlib_mop_calls._only_f(json_build_object('a', a)::text, caller_path) AS p;" in text

@@ -13,6 +13,7 @@ import numpy as np
 import psycopg
 import psycopg2
 import pytest
+from mop_backend.weights import ModelWeights
 from sqlalchemy import create_engine
 
 import madlib_mop.client
@@ -298,10 +299,14 @@ def test_weights_that_are_cut_are_one_clear_error(monkeypatch, keras):
     ]}}  # fmt: skip
     model = Model(Database(ClientSessions(make_engine("dbname=x"), {})), Relation("s", "t"), 1)
     weights = np.arange(8, dtype=np.float32).tobytes()
-    monkeypatch.setattr(Model, "_stored", lambda self: (json.dumps(network), weights))
+
+    def stored(data):
+        return json.dumps(network), ModelWeights([len(data)], lambda _: data, None, None)
+
+    monkeypatch.setattr(Model, "_stored", lambda self: stored(weights))
     assert model.to_keras().get_weights()[1].tolist() == [6, 7]
     for damaged in (weights[:-4], weights[:-1], weights + b"0000"):
-        monkeypatch.setattr(Model, "_stored", lambda self, damaged=damaged: (json.dumps(network), damaged))
+        monkeypatch.setattr(Model, "_stored", lambda self, damaged=damaged: stored(damaged))
         with pytest.raises(NotReady, match="its architecture needs 32"):
             model.to_keras()
 

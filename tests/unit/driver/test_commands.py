@@ -21,7 +21,7 @@ SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 
 
 def test_every_function_has_a_command_and_every_command_a_function():
-    called = {*re.findall(r"madlib_mop_calls\.call\('(\w+)'|call\.run(?:_for_bytes)?\(\"(\w+)\"", SQL)}
+    called = {*re.findall(r"madlib_mop_calls\.call\('(\w+)'|call\.run(?:_for_bytes|_for_parts)?\(\"(\w+)\"", SQL)}
     # "predict" is called by mop_backend/predict.py alone, for models that the session has not cached,
     # "explain_prediction" by mop_backend/explain.py, for the rows of the background, and "end_lost_run" by
     # mop_backend/call.py, for a run whose driver it has killed

@@ -7,7 +7,8 @@ import pytest
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
-from madlib_mop.driver.outputs.earlier_runs import MAX_FIELD_BYTES, find_earlier_runs, has_models_of, newer_run
+from madlib_mop.driver.data.weights import MAX_FIELD_BYTES
+from madlib_mop.driver.outputs.earlier_runs import find_earlier_runs, has_models_of, newer_run
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 

@@ -6,9 +6,11 @@ from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
+from mop_backend.weights import ModelWeights, WeightErrors
 
 from madlib_mop.driver.exports import exporting
 from madlib_mop.driver.exports.origin import ExportSource
+from madlib_mop.driver.session.messages import was_changed
 from madlib_mop.errors import NotReady, Unsupported
 from madlib_mop.exports.formats import MAX_BYTES, Format
 from tests.unit.driver.test_registered import MODEL
@@ -16,6 +18,8 @@ from tests.unit.driver.test_registered import MODEL
 ONE_OUTPUT = dataclasses.replace(MODEL, preprocessor=None, outputs=MODEL.outputs[:1])
 #: The largest weights that are tried; a file has more than weights.
 LARGEST = MAX_BYTES - 1024
+ERRORS = WeightErrors(AssertionError, lambda: was_changed(ONE_OUTPUT.label))
+WEIGHTS = ModelWeights([0], lambda _: b"", None, ERRORS)
 
 
 class FileOf:
@@ -42,11 +46,11 @@ def export(monkeypatch):
         def trainer(session, backend):
             assert backend == "tensorflow", "it has all formats"
             export.work.append("a trainer")
-            yield SimpleNamespace(ask=lambda request, blobs: ({}, [FileOf(n_file_bytes)]))
+            yield SimpleNamespace(ask=lambda request, blobs: (list(blobs), [FileOf(n_file_bytes)]))
 
         monkeypatch.setattr(exporting, "find_model", lambda *_: ONE_OUTPUT)
         monkeypatch.setattr(exporting, "read_source", lambda *_: source)
-        monkeypatch.setattr(exporting, "read_weights", lambda *_: export.work.append("the weights") or b"")
+        monkeypatch.setattr(exporting, "read_weights", lambda *_: export.work.append("the weights") or WEIGHTS)
         monkeypatch.setattr(exporting, "LocalTrainer", trainer)
         arguments = {"model_table": "models", "mst_key": 1, "format": form.value}
         call = SimpleNamespace(function="export_model", arguments=arguments, session=None)
@@ -64,7 +68,7 @@ def test_a_model_that_is_too_large_is_refused_before_any_work(export, form):
         f"export_model: the model in format {form.value} has at least 1,073,741,761 bytes, and a value of PostgreSQL at"
         " most 1,073,741,760"
     )
-    assert "to_keras()" in raised.value.hint and export.work == []
+    assert "export_parts" in raised.value.hint and export.work == []
 
 
 def test_the_largest_weights_are_tried(export):

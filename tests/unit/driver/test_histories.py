@@ -17,7 +17,7 @@ from tests.helpers.unit.memory_record import NO_MEAN
 from tests.helpers.unit.memory_runs import Driver
 
 #: The first ones, and for each bug of `history_bugs` that these do not find, one that finds it.
-FAST = (*range(110), 194, 223, 332, 363, 613)
+FAST = (*range(110), 136, 194, 221, 223, 332, 340, 363, 488, 613)
 N_SLOW = 10_000
 THOUSANDS = range(1000, N_SLOW, 1000)
 

@@ -9,12 +9,13 @@ from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import Cancelled, MopError
 from madlib_mop.models.changes import Stop
+from madlib_mop.schedule import SCHEDULES
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.fake_segments import Fault
 from tests.helpers.unit.memory_runs import PASSING, RULE, Driver
 
 
-@pytest.mark.parametrize("schedule", ["rotation", "breadth_first", "longest_first", "auto"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_model_makes_each_visit_once(schedule):
     Driver(1, schedule=schedule).drive().assert_complete()
 

@@ -39,8 +39,8 @@ MODEL = TrainedModel(
 
 def session_with(document: str):
     """Return a session whose registry has one version with this document."""
-    content = RegisteredContent("m", 3, document, None)
-    return SimpleNamespace(registered=lambda function, name, with_weights=False, right="PREDICT": content)
+    content = RegisteredContent("m", 3, document)
+    return SimpleNamespace(registered=lambda function, name, right="PREDICT": content)
 
 
 def test_a_model_is_read_as_it_was_written():

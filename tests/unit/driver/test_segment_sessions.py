@@ -8,6 +8,7 @@ import pytest
 from mop_backend.messages import (
     Died,
     Done,
+    Evaluate,
     Failed,
     HostGone,
     LoadedRows,
@@ -113,7 +114,7 @@ class FakeSession:
 class World:
     """Segments whose sessions are fakes, the record that they use, and what they said."""
 
-    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60, trainer_idle_s=0):
+    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60, trainer_idle_s=0, any_trainer=True):
         self.shard_error, self.not_ended = None, []
         self.sessions, self.script, self.told, self.log = [], {}, [], []
         self.reads, self.notifies = os.pipe()
@@ -122,7 +123,7 @@ class World:
         training = SimpleNamespace(segments=shards, table="t")
         plan = SimpleNamespace(
             training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s,
-            trainer_idle_s=trainer_idle_s,
+            trainer_idle_s=trainer_idle_s, any_trainer=any_trainer, gpus={},
         )  # fmt: skip
         run = SimpleNamespace(run_id=7, plan=plan, versions={})
         progress = SimpleNamespace(tell=self.told.append)
@@ -222,6 +223,24 @@ def test_a_task_that_lacks_rows_is_given_again_after_they_were_checked(make):
     writer, reader = world.sessions
     assert writer.statements == [TASK, LoadShard(SHARD, reader.pid), TASK]
     assert len(reader.statements) == 1 and ("checked", SHARD, ROWS) in world.log
+
+
+def test_a_visit_may_begin_while_its_rows_arrive_unless_they_are_few(make):
+    world = make(any_trainer=False).opened()
+    world.script = {"writer": [LOAD, LOADED, DONE]}
+    assert world.did() == TaskAnswered(0, DONE)
+    writer, reader = world.sessions
+    assert writer.statements == [TASK, LoadShard(SHARD, reader.pid, begin=TASK), TASK]
+    assert ("checked", SHARD, ROWS) in world.log
+
+
+@pytest.mark.parametrize("order", ["an evaluation", "a visit that lacks its sample"])
+def test_nothing_else_begins_while_rows_arrive(make, order):
+    world = make(any_trainer=False).opened()
+    wanted = SHARD if order == "an evaluation" else ShardName("sample", 0)
+    world.script = {"writer": [NeedsRows(wanted, LOAD.reader), LOADED, DONE]}
+    world.did(Evaluate((1,), (SHARD,)) if order == "an evaluation" else TASK)
+    assert world.sessions[0].statements[1].begin is None
 
 
 def test_rows_that_come_without_a_reader_are_checked_too(make):

@@ -18,6 +18,7 @@ from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.policy import Policy, PolicyCommands
 from madlib_mop.models.changes import Extend, Finish, Resume
+from madlib_mop.schedule import SCHEDULES
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.memory_record import MemoryRecord
 from tests.helpers.unit.memory_runs import ARCH, COMPILE, PASSING, RULE, Driver
@@ -208,7 +209,7 @@ def assert_ended_in_time(driver, limit_s, n_segments):
 
 
 @pytest.mark.parametrize("groups", [[], [[1, 2], [3, 4]], [[1, 2, 3, 4]]])
-@pytest.mark.parametrize("schedule", ["rotation", "breadth_first", "longest_first", "auto"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_models_end_with_the_iterations_in_which_they_are_whatever_happens(schedule, groups):
     states = set()
     for seed in range(15):

@@ -4,10 +4,9 @@ from collections import defaultdict
 
 import pytest
 
-from madlib_mop.schedule import Evaluation, ModelWork, Visit, make_scheduler
+from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Visit, make_scheduler
 
 SEGMENTS = {10: 100, 20: 100}
-SCHEDULES = ("rotation", "auto", "longest_first", "breadth_first")
 
 
 def run(scheduler, cost=lambda unit: 1.0, once_s=3.0, graph_of=lambda unit: unit):

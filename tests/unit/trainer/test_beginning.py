@@ -55,8 +55,8 @@ def test_a_schedule_of_learning_rates_and_given_weights():
     _begin(compiled, second, Start(), None, GROUPS)
     assert values(compiled) == values(ModelVariables(second.build()))
     weights = np.arange(compiled.weights_bytes // 4, dtype=np.float32).tobytes()
-    _begin(compiled, first, Start(weights=weights), None, GROUPS)
-    assert values(compiled) == values(ModelVariables(first.build(weights)))
+    _begin(compiled, first, Start(weights=[weights]), None, GROUPS)
+    assert values(compiled) == values(ModelVariables(first.build([weights])))
 
 
 def test_what_was_built_for_a_configuration_is_used_as_it_is():

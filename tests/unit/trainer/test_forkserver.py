@@ -21,6 +21,7 @@ from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.trainer import forkserver as trainers
 from madlib_mop.trainer.process.loading import UNUSED
+from tests.helpers.unit.backends import WORDS
 from tests.helpers.unit.cases import CASES, architecture_of
 from tests.helpers.unit.trainer import BACKEND, REPOSITORY, Trainer, member
 from tests.unit.trainer.test_lifetime import cpu_ticks, ended
@@ -246,7 +247,7 @@ def test_it_ends_when_nobody_has_needed_it_for_a_while():
 
 def test_why_there_is_no_trainer_is_told():
     """For example a broken TensorFlow: the reason is the last line of the trainer's output."""
-    part = {"tensorflow": "tensorflow.python", "jax": "jaxlib.xla_client", "torch": "torch._C"}[BACKEND]
+    part = WORDS[BACKEND].module
     child = Child(TRAINER, forkserver=forkserver(before=f"sys.modules[{part!r}] = None; "))
     with pytest.raises(ChildDied) as death:
         child.ask(START)

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from tests.helpers.unit.backends import WORDS
 from tests.helpers.unit.trainer import BACKEND, Trainer, TrainerError
 
 
@@ -15,11 +16,7 @@ def has_gpu():
 
 @pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
 def test_gpus_that_cannot_be_used_are_one_clear_error():
-    message, sqlstate, hint = {
-        "tensorflow": ("the host has a GPU, but TensorFlow .* cannot use it", "55000", "tensorflow[and-cuda]"),
-        "torch": ("the host has a GPU, but PyTorch .* cannot use it", "55000", "a build of torch for CUDA"),
-        "jax": ("JAX uses no GPUs here", "0A000", "'torch'"),
-    }[BACKEND]
+    message, sqlstate, hint = WORDS[BACKEND].gpus
     with Trainer(started=False) as trainer:
         start = {"op": "start", "backend": BACKEND, "threads": 1, "shard_cache_bytes": 0, "sandbox": True}
         with pytest.raises(TrainerError, match=f"use_gpus: {message}") as got:

@@ -169,6 +169,18 @@ def test_rows_of_more_than_the_memory_limit_have_the_same_bits(usual, beyond, fi
     assert beyond.ask({"op": "stats"})[0]["memory_bytes"] < usual.memory_limit_bytes
 
 
+@pytest.mark.parametrize("fit", SHUFFLES.values(), ids=SHUFFLES)
+def test_a_visit_that_begins_while_such_rows_arrive_has_the_same_bits(usual, beyond, wide_rows, fit):
+    request = wide("batch_size=50, epochs=2" + fit)
+    beyond.begin(request, "s")
+    shard = beyond.send_shard("s", *wide_rows, normalizing_const=255.0, planned_rows=N_ROWS)
+    assert shard["cached"] and in_file(beyond) >= shard["n_bytes"]
+    figures, _ = beyond.train(request, "s")
+    assert "rows_s" in figures["timing"] and figures["n_rows"] == N_ROWS
+    assert figures["digest_out"] == usual.trainer.train(request, "s")[0]["digest_out"]
+    assert beyond.ask({"op": "stats"})[0]["memory_bytes"] < usual.memory_limit_bytes
+
+
 def test_without_room_in_the_file_the_error_says_what_to_do(tmp_path, wide_rows, usual):
     start = {"shard_disk_bytes": 100 * MIB, "shard_directory": str(tmp_path)}
     start["memory_limit_bytes"] = usual.memory_limit_bytes

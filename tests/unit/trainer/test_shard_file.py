@@ -14,6 +14,7 @@ from mop_backend import shard_file as opening
 from mop_backend.shard_file import HandedFile, open_shard_file
 
 from madlib_mop.trainer.data import shard_file, shards
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shard_file import FileFull, ReadAhead, ShardFile
 from madlib_mop.trainer.process.failures import RequestFailure
 from tests.unit.trainer.test_shards import build, columns
@@ -148,6 +149,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 import numpy as np
 from mop_backend.shard_file import open_shard_file
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shard_file import ShardFile
 made = open_shard_file({{"shard_disk_bytes": 1 << 20, "shard_directory": {str(tmp_path)!r}}})
 file = ShardFile(made.fd, made.limit_bytes, "")
@@ -241,6 +243,17 @@ class TestShards:
         assert file.offset_of(in_parts) is not None and in_parts.tobytes() == whole.tobytes()
 
 
+class Waited(Arrival):
+    """Rows that come when they are waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited_for = []
+
+    def wait_for(self, n_rows):
+        self.waited_for.append(n_rows)
+
+
 class TestReadingAhead:
     def test_each_stretch_is_read_while_the_one_before_it_is_trained_on(self, file, monkeypatch):
         (x,) = file.arrays([((12, PAGE // 4), F4)])
@@ -313,6 +326,42 @@ class TestReadingAhead:
             assert x[2000, 0] == ord("1")
         assert [number for number in range(4096) if file.is_in_memory(number * PAGE)] == [2000]
         made.close()
+
+    def test_a_stretch_waits_for_the_last_of_its_rows(self, file, monkeypatch):
+        """Also of rows in memory. Those to come are not read from the file."""
+        monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 2 * PAGE)
+        monkeypatch.setattr(file, "is_in_memory", lambda offset: False)
+        read = []
+        monkeypatch.setattr(file, "read_ahead", lambda begins, ends: read.append(len(begins)))
+        (in_file,) = file.arrays([((6, PAGE // 4), F4)])
+        for where, x in (None, np.zeros((6, PAGE // 4), np.float32)), (file, in_file):
+            for order, expected in ([0, 1, 2, 3, 4, 5], [2, 4, 6]), ([1, 4, 0, 2, 5, 3], [5, 3, 6]):
+                arrival = Waited()
+                ahead = ReadAhead.of_pass(where, [x], np.array(order), 2, arrival)
+                with ahead:
+                    for batch in range(3):
+                        ahead.reach(batch)
+                assert ahead.n_batches == 1 and arrival.waited_for == expected
+        assert read == [2] * 6
+
+    def test_rows_that_do_not_come_end_the_pass(self, monkeypatch):
+        monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 1)
+        arrival = Arrival()
+        ahead = ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival)
+        arrival.reach(2, None)
+        ahead.reach(0)
+        arrival.end(None)
+        for batch in range(2):  # the first rows may be those of a shard that was refused
+            with pytest.raises(RowsMissing):
+                ahead.reach(batch)
+        with pytest.raises(RowsMissing):
+            ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival)
+
+    def test_rows_that_have_all_come_need_none(self):
+        arrival = Arrival()
+        arrival.reach(4, None)
+        arrival.end(build(columns(4)))
+        assert ReadAhead.of_pass(None, [np.zeros((4, 2))], np.arange(4), 2, arrival) is None
 
     def test_rows_in_memory_need_none(self, file):
         arrays, order = [np.zeros((4, 2))], np.arange(4)

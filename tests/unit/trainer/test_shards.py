@@ -1,10 +1,13 @@
 """Shards of packed buffers: independent of the division, rejected if invalid, cached up to a limit."""
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shards import ShardBuilder, ShardCache
 from madlib_mop.trainer.process.failures import RequestFailure
 
@@ -193,3 +196,51 @@ def test_a_sample_is_kept_whatever_comes_after_it():
     assert cache.n_bytes == shard.n_bytes
     cache.drop("sample:1")
     assert cache.keys() == ["training:1"]
+
+
+class TestArrival:
+    def arriving(self, planned=20, **more):
+        arrival = Arrival()
+        return arrival, ShardBuilder(1, 1, 1.0, planned_rows=planned, arrival=arrival, **more)
+
+    def add(self, builder, rows):
+        parts = [column[rows] for column in columns()]
+        builder.add([part.shape for part in parts], [part.tobytes() for part in parts])
+
+    def test_a_shard_has_its_arrays_when_its_first_rows_are_there(self):
+        arrival, builder = self.arriving()
+        self.add(builder, slice(0, 8))
+        begun = arrival.begun()
+        assert begun.n_rows == 20 and begun.n_bytes == build(columns()).n_bytes and begun.arrival is arrival
+        arrival.wait_for(8)
+        self.add(builder, slice(8, 20))
+        arrival.end(builder.finish())
+        arrival.wait_for(20)
+        assert begun.whole().fingerprint == build(columns()).fingerprint
+        for early, column in zip((*begun.xs, *begun.ys), columns(), strict=True):
+            assert np.array_equal(early, column)
+        assert build(columns()).whole().waited_s() == 0 < begun.waited_s()
+
+    def test_who_waits_goes_on_when_rows_come(self):
+        arrival, builder = self.arriving()
+        seen = []
+        thread = threading.Thread(target=lambda: (arrival.wait_for(12), seen.append(arrival._n_rows)))
+        thread.start()
+        for rows in (slice(0, 5), slice(5, 11), slice(11, 15)):
+            assert not seen
+            self.add(builder, rows)
+        thread.join(20)
+        assert seen == [15]
+
+    def test_nothing_begins_if_it_is_not_known_how_many_rows_come(self):
+        arrival, builder = self.arriving(planned=None)
+        self.add(builder, slice(0, 20))
+        assert arrival.begun() is None
+
+    def test_a_shard_that_ends_early_or_is_refused_is_no_shard(self):
+        arrival, builder = self.arriving()
+        self.add(builder, slice(0, 8))
+        arrival.end(None)
+        for wait in (arrival.whole, lambda: arrival.wait_for(9), lambda: arrival.wait_for(8)):
+            with pytest.raises(RowsMissing):
+                wait()

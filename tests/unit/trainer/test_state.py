@@ -11,13 +11,14 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.trainer.data.parts import GROUPS, SMALLEST_PART_BYTES, StateError, TensorSpec
+from madlib_mop.trainer.data.parts import GROUPS, SMALLEST_PART_BYTES, StateError, TensorSpec, parse_header
 from madlib_mop.trainer.data.state import (
     FORWARD_GROUPS,
     count_forward_parts,
     decode_state,
     digest_of,
     encode_state,
+    weights_in_turn,
     weights_of,
 )
 
@@ -217,6 +218,40 @@ def test_damage_is_an_error(damage):
         decode_state(parts)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["no parts", "the first part is missing", "a part is there twice", "parts change places", "a part of another state",
+     "a part is cut short", "an empty part", "no safetensors", "a wrong shape", "overlapping tensors"],
+)  # fmt: skip
+def test_damage_of_weights_is_an_error_of_those_that_are_read_in_turn(damage):
+    parts = DAMAGES[damage](example()[1])
+    with pytest.raises(StateError):
+        list(weights_in_turn(parts))
+
+
+def test_weights_that_are_read_in_turn_need_all_their_parts():
+    parts = example()[1]
+    last = max(n for n, part in enumerate(parts) if any(p.group == "weights" for p in parse_header(part, n).pieces))
+    with pytest.raises(StateError, match="does not have all weights"):
+        list(weights_in_turn(parts[:last]))
+    assert b"".join(weights_in_turn(parts[: last + 1])) == weights_of(parts)
+
+
+def test_weights_are_read_in_turn_with_one_part_in_memory():
+    tensors, parts = example()
+    read = []
+
+    def reading():
+        for number, part in enumerate(parts):
+            read.append(number)
+            yield part
+
+    found = [(bytes(piece), read[-1]) for piece in weights_in_turn(reading())]
+    flat = b"".join(np.asarray(one, np.float32).tobytes() for one in tensors["weights"])
+    assert b"".join(piece for piece, _ in found) == flat
+    assert [number for _, number in found] == sorted(number for _, number in found) and found[0][1] == 0
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_damaged_header_never_breaks_the_reader(data):
@@ -231,6 +266,10 @@ def test_a_damaged_header_never_breaks_the_reader(data):
         for group in GROUPS:
             for index in range(len(decoded.specs(group))):
                 decoded.read(group, index)
+    except StateError:
+        pass
+    try:
+        weights_of(parts)
     except StateError:
         pass
 
