@@ -124,11 +124,12 @@ def bytes_of_a_visit(bench, n_hidden: int) -> float:
     call.succeed(_SLOW_S)
     sent = last - first
     state_bytes = db.value("SELECT max(state_bytes) FROM madlib_mop.visit WHERE run_id = %s", [run_id])
+    out, back, packets = (n / (many - few) for n in (sent.out_bytes, sent.back_bytes, sent.n_packets))
     print(
-        f"states of {state_bytes / 1e6:.2f} MB, {many - few} visits: {sent.out_bytes / (many - few):.0f} bytes to hosts,"
-        f" {sent.back_bytes / (many - few):.0f} bytes back, {sent.n_packets / (many - few):.1f} packets a visit"
+        f"states of {state_bytes / 1e6:.2f} MB, {many - few} visits: {out:.0f} bytes to hosts, {back:.0f} bytes back,"
+        f" {packets:.1f} packets a visit"
     )
-    return sent.n_bytes / (many - few)
+    return out + back
 
 
 def test_bytes_at_the_coordinator(bench):
