@@ -51,6 +51,8 @@ _STALL_S = 20.0
 _LEAST_BYTES_PER_S, _LEAST_BYTES_PER_S_OF_A_FETCH, _SPARE_S = 1e6, 1e5, 60.0
 #: Of the parts in which trainers send states.
 _PART_BYTES = 16 << 20
+#: What is said of a host that exceeds `answer_s`.
+TOO_LONG = "it takes too long to answer"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 

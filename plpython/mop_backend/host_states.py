@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from mop_backend.channels import HostLost, HostRefused, Remote
 from mop_backend.frames import Blob, Check, Frame, Header, Json
-from mop_backend.hops import HopFailed, Pulled, StateLost, answer_s, fetch
+from mop_backend.hops import TOO_LONG, HopFailed, Pulled, StateLost, answer_s, fetch
 from mop_backend.messages import BadMessage, Detour, Hopped, StatesOffered, of_answer
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked, readable
@@ -341,7 +341,7 @@ class HostStates:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._until:
-            raise HostLost("it takes too long to answer")
+            raise HostLost(TOO_LONG)
 
     def _serve(self, servers: Iterable[str]) -> bool:
         """Let hosts wait for the segment's host; return False if one was lost meanwhile."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psycopg2
 from mop_backend.frames import Frame, Header
-from mop_backend.hops import HopFailed, Pulled, StateLost, answer_s, fetch
+from mop_backend.hops import TOO_LONG, HopFailed, Pulled, StateLost, answer_s, fetch
 from mop_backend.messages import StateAway, StateGone
 from mop_backend.process import Child, ChildDied
 
@@ -47,7 +47,7 @@ class _Limit:
     def check(self) -> None:
         """Raise HopFailed if the time is over."""
         if self.is_over or time.monotonic() > self._until:
-            raise HopFailed("it takes too long to answer")
+            raise HopFailed(TOO_LONG)
 
 
 class _Host:
