@@ -21,6 +21,7 @@ TEXTS = {
     "varchar(20)": ["", "abc", "ends with blanks   "],
     "character(6)": ["", "abc", "abc   ", "äöü"],
     "name": ["", "a_name"],
+    "citext": ["", "a", "A", "ä€😀"],
     '"char"': ["", "x"],
     "mood": ["low", "middling", "high"],
     "a_text": ["one", "two", "an even longer one of more than 48 bytes, so that it goes through the loop"],

@@ -14,7 +14,7 @@ from madlib_mop.engines.base.system_columns import in_range, ranges_of_blocks, s
 from madlib_mop.errors import InvalidParameter
 
 #: Types of extensions: extension -> names of its types.
-_EXTENSION_TYPES = {"vector": ("vector", "halfvec", "sparsevec")}
+_EXTENSION_TYPES = {"citext": ("citext",), "vector": ("vector", "halfvec", "sparsevec")}
 #: Greatest number of fields of a row for `record_send`: the limit of a SELECT list.
 MAX_FIELDS = 1600
 
