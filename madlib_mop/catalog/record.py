@@ -450,8 +450,9 @@ class Record(RunChanges, RunAdmission, ReservedTables):
     def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
         """Copy a model's newest state, as in its row, to another slot or version."""
         s = t.model_state.c
-        parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
-        columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
+        own = s.part, s.data, s["__dist_key__"]  # on Greenplum, the copy stays at the segment
+        parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), *own)
+        columns = ["slot", "run_id", "mst_key", "version", "part", "data", "__dist_key__"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
 
     def delete_state(self, model: ModelRow) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 import plpy
 
 from mop_backend.channels import place_of, reading
-from mop_backend.frames import Blob, Check, Frame, Header, Json
+from mop_backend.frames import Blob, Check, Header, Json
 from mop_backend.process import ChildDied
 from mop_backend.rows import RowsListener, RowsLost
+from mop_backend.segment_states import AnsweredPart, ArrivedPart
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
 _WAIT_S = 0.2  # between two checks of the client's socket
@@ -62,19 +63,26 @@ class Dispatch:
         """Whether the trainer is running, according to its answers."""
         return self._death is None
 
-    def send(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
+    def send(self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()) -> None:
         """Send one message. Raises ChildDied."""
+        kept: list[tuple[int, int] | None] = []
         for blob in blobs:
-            self._ask("put", bytes(blob))
-        self._answer(self._ask("send", json.dumps(header)))
+            if isinstance(blob, ArrivedPart):
+                kept.append((blob.pull, blob.part))
+            else:
+                kept.append(None)
+                self._ask("put", bytes(blob))
+        self._answer(self._ask("send", json.dumps({"header": header, "blobs": kept})))
 
-    def receive(self) -> Frame:
-        """Wait for an answer: ``(header, list of bytes)``. Raises ChildDied."""
+    def receive(self) -> tuple[Header, list[AnsweredPart]]:
+        """Wait for an answer, whose blobs stay at the segment. Raises ChildDied."""
         while (answer := self._answer(self._ask("receive", _WAIT_S))) is None:
             self._check()
-        return answer["header"], [self._ask("get", i) for i in range(answer["n_blobs"])]
+        return answer["header"], [AnsweredPart(i, size, self._get) for i, size in enumerate(answer["sizes"])]
 
-    def ask(self, header: Header, blobs: Iterable[Blob] = ()) -> Frame:
+    def ask(
+        self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()
+    ) -> tuple[Header, list[AnsweredPart]]:
         """Send one message and wait for its answer. Raises ChildDied."""
         self.send(header, blobs)
         return self.receive()
@@ -91,7 +99,9 @@ class Dispatch:
         self._listener = RowsListener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
-    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None) -> Frame:
+    def load_shard(
+        self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None
+    ) -> tuple[Header, list[AnsweredPart]]:
         """As `mop_backend.channels.Local.load_shard`.
 
         The reader's process at the segment is another than ``reader_pid``, and not known: one connection is
@@ -118,6 +128,10 @@ class Dispatch:
     def death(self) -> ChildDied:
         """Return the ChildDied with the trainer's exit status."""
         return ChildDied(*(self._death or (0, "")))
+
+    def _get(self, number: int) -> bytes:
+        blob: bytes = self._ask("get", number)
+        return blob
 
     def _open(self) -> None:
         at = self._ask("open")

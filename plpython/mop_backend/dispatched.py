@@ -40,14 +40,22 @@ def put(part: bytes) -> int:
     return len(blobs)
 
 
-def send(header: str) -> str | None:
-    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or the trainer's exit
-    status."""
-    return _opened().send(json.loads(header))
+def keep(pull: int, part: int, data: bytes) -> int:
+    """Keep a part of a state for messages to the trainer; return the number of parts. The parts of another pull go."""
+    return _opened().keep(pull, part, data)
+
+
+def send(message: str) -> str | None:
+    """Send the trainer a message, as JSON. Return None, or the trainer's exit status.
+
+    It has ``header`` and ``blobs``: ``[pull, part]`` for a part that was kept, None for the next one that was put.
+    """
+    return _opened().send(**json.loads(message))
 
 
 def receive(wait_s: float) -> str | None:
-    """Return the trainer's answer as JSON, ``{"header", "n_blobs"}`` or ``{"died"}``; None if none came in time."""
+    """Return the trainer's answer as JSON, ``{"header", "sizes"}``, the sizes of its blobs, or ``{"died"}``; None if
+    none came in time."""
     return _opened().receive(wait_s)
 
 
@@ -92,16 +100,27 @@ class _Segment:
     def __init__(self) -> None:
         self.outgoing: list[bytes] = []
         self.incoming: Sequence[Blob] = []
+        self._pull = 0
+        self._kept: dict[int, bytes] = {}
         self._child: Child | None = None
         self._listener: RowsListener | None = None
 
-    def send(self, header: Header) -> str | None:
-        blobs, self.outgoing = self.outgoing, []
+    def keep(self, pull: int, part: int, data: bytes) -> int:
+        if pull != self._pull:
+            self._pull, self._kept = pull, {}
+        self._kept[part] = data
+        return len(self._kept)
+
+    def send(self, header: Header, blobs: Sequence[tuple[int, int] | None]) -> str | None:
+        put, self.outgoing = iter(self.outgoing), []
+        sent = [next(put) if blob is None else self._part(*blob) for blob in blobs]
+        if header["op"] == "train":
+            self._kept = {}  # of an evaluation, the next shard needs them too
         try:
             if header["op"] == "start":
                 self.close()
                 self._child, header = start_trainer_of_run(header, Interrupts())
-            self._started.send(header, blobs)
+            self._started.send(header, sent)
         except ChildDied as death:
             return self._died(death)
         return None
@@ -113,7 +132,7 @@ class _Segment:
             header, self.incoming = self._started.receive()
         except ChildDied as death:
             return self._died(death)
-        return json.dumps({"header": header, "n_blobs": len(self.incoming)})
+        return json.dumps({"header": header, "sizes": [len(blob) for blob in self.incoming]})
 
     def listen(self) -> str:
         self._stop_listening()
@@ -133,10 +152,15 @@ class _Segment:
     def close(self) -> None:
         """End the trainer."""
         self._stop_listening()
-        self.outgoing, self.incoming = [], []
+        self.outgoing, self.incoming, self._kept = [], [], {}
         if self._child is not None:
             self._child.stop()
             self._child = None
+
+    def _part(self, pull: int, part: int) -> bytes:
+        if pull != self._pull or part not in self._kept:
+            plpy.error(f"part {part} of a state has not arrived", sqlstate="XX000")
+        return self._kept[part]
 
     @property
     def _started(self) -> Child:

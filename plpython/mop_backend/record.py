@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import plpy
 
 from mop_backend.messages import to_json
-from mop_backend.refusals import damaged
+from mop_backend.refusals import STATE_GONE, damaged
 
 if TYPE_CHECKING:
     from mop_backend.frames import Blob, Header
     from mop_backend.messages import AverageStates, StateDescription, StateWrite, Train, VisitFigures
+    from mop_backend.segment_states import AnsweredPart, ArrivedPart, SegmentStates
 
 _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
@@ -57,11 +58,6 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "keep_average": ("select madlib_mop_internal.keep_average($1, $2, $3)", ["int4", "json"]),
 }
-# As "put_part", for Greenplum; see `mop_backend.dispatch`.
-_PUT_PART_BY_LITERALS = (
-    "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
-    " values ({}, {}, {}, {}, {}, $1, {})"
-)
 _FIGURES_OF_VISIT = (
     "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss", "timing",
 )  # fmt: skip
@@ -73,12 +69,15 @@ class RunRecord:
     Parameters
     ----------
     run_id : int
-    keys_as_literals : bool
-        Whether states are written by statements with their keys as literals, as on Greenplum.
+
+    Attributes
+    ----------
+    at_segment : SegmentStates or None
+        On Greenplum: how states are written and read.
     """
 
-    def __init__(self, run_id: int, keys_as_literals: bool = False):
-        self.keys_as_literals = keys_as_literals
+    def __init__(self, run_id: int):
+        self.at_segment: SegmentStates | None = None
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -106,11 +105,13 @@ class RunRecord:
         weights: bytes = self._value("start_weights", mst_key)
         return weights
 
-    def state(self, model: Header, n_parts: int | None = None) -> list[bytes]:
+    def state(self, model: Header, n_parts: int | None = None) -> Sequence[bytes | ArrivedPart]:
         """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough.
 
         Raises Refused if it has none, or fewer.
         """
+        if self.at_segment is not None:
+            return self.at_segment.pull(model, n_parts)
         parts: list[bytes] = []
         if model["digest"] is None:
             return parts
@@ -118,7 +119,7 @@ class RunRecord:
             place = model["state_slot"], model["state_version"], len(parts)
             part = self._value("state_part", model["mst_key"], *place)
             if part is None and (not parts or n_parts is not None):
-                raise damaged("its stored state is gone")
+                raise damaged(STATE_GONE)
             if part is None:
                 return parts
             parts.append(part)
@@ -143,7 +144,7 @@ class RunRecord:
         write: StateWrite,
         model: Header,
         figures: VisitFigures,
-        parts: Sequence[Blob],
+        parts: Sequence[Blob | AnsweredPart],
         started_at: str,
         at: int,
     ) -> int:
@@ -186,15 +187,14 @@ class RunRecord:
         self._run("keep_staged" if order.is_staged else "keep_visit", write.mst_key, json.dumps(visit))
         return state_bytes
 
-    def put_part(self, write: StateWrite, number: int, part: Blob, segment_id: int | None = None) -> None:
+    def put_part(
+        self, write: StateWrite, number: int, part: Blob | AnsweredPart, segment_id: int | None = None
+    ) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
-        place = write.mst_key, write.slot, write.version, number
-        if not self.keys_as_literals:
-            self._run("put_part", *place, bytes(part), segment_id)
-            return
-        keys = [int(key) for key in (self._run_id, *place)]
-        query = _PUT_PART_BY_LITERALS.format(*keys, "null" if segment_id is None else int(segment_id))
-        plpy.execute(plpy.prepare(query, ["bytea"]), [bytes(part)])
+        if self.at_segment is not None:
+            self.at_segment.put(write, number, part, segment_id)
+        else:
+            self._run("put_part", write.mst_key, write.slot, write.version, number, bytes(part), segment_id)
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""

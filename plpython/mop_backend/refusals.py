@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from mop_backend.frames import Frame, Header, Json
+from mop_backend.frames import Header, Json
 
 if TYPE_CHECKING:
     from mop_backend.messages import VisitFigures
 
+_Blobs = TypeVar("_Blobs")
 #: Longest text of an error that is shown and recorded, in characters.
 _LONGEST = 10_000
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
@@ -24,6 +25,7 @@ NOT_LOADED = "not loaded"
 NOT_SHARED = "not shared"
 _DAMAGED = "XX001"
 #: What is wrong with a training state whose bytes are not those that were recorded.
+STATE_GONE = "its stored state is gone"
 STATE_DAMAGED = "its stored state is damaged: it does not have the SHA-256 that is recorded for it"
 
 
@@ -62,7 +64,7 @@ def _text(value: Json) -> str | None:
     return value[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", "?")
 
 
-def checked(answer: Frame) -> Frame:
+def checked(answer: tuple[Header, _Blobs]) -> tuple[Header, _Blobs]:
     """Return an answer that is no error. Raises Refused."""
     header, blobs = answer
     if "error" in header:

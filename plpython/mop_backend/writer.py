@@ -13,14 +13,14 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, Frame, Header
+from mop_backend.frames import Blob, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
     Answer,
@@ -78,10 +78,12 @@ from mop_backend.refusals import (
     with_way_out,
 )
 from mop_backend.rows import RowsLost
+from mop_backend.segment_states import AnsweredPart, ArrivedPart, SegmentStates
 from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
 
 _Answer = TypeVar("_Answer")
+_Blobs = TypeVar("_Blobs")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 _MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
@@ -284,17 +286,21 @@ class Writer:
             raise BadMessage("its metrics are not those of all data sets")
         return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
 
-    def _ask(self, request: Header, blobs: Sequence[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+    def _ask(
+        self, request: Header, blobs: Sequence[Blob | ArrivedPart], kind: type[_Answer]
+    ) -> tuple[_Answer, Sequence[Blob | AnsweredPart]]:
         """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
-        return _read(self._trainer.ask(request, blobs), kind)
+        if isinstance(self._child, Dispatch):
+            return _read(self._child.ask(request, blobs), kind)
+        return _read(self._trainer.ask(request, cast("Sequence[Blob]", blobs)), kind)
 
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False
-    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes]]:
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes | ArrivedPart]]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
         models = [None if mst_key is None else self._record.model(mst_key) for mst_key in mst_keys]
         members: list[ModelStart | None] = []
-        blobs: list[bytes] = []
+        blobs: list[bytes | ArrivedPart] = []
         for model in models:
             if model is None:
                 members.append(None)
@@ -304,7 +310,7 @@ class Writer:
             blobs += parts
         return models, tuple(members), blobs
 
-    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, list[bytes]]:
+    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Sequence[bytes | ArrivedPart]]:
         """Return a model's part of a request, with its start, and its blobs."""
         parts = self._record.state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
@@ -377,7 +383,7 @@ class Writer:
             start |= {"client": os.getpid(), **self._child.file_header}
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
-            self._record.keys_as_literals = True
+            self._record.at_segment = SegmentStates(self._run_id, self._place["key"])
         else:
             access = self._record.host_access(self._place["server"])
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
@@ -419,7 +425,7 @@ def _only_model(order: Order) -> int | None:
     return None
 
 
-def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+def _read(answer: tuple[Header, _Blobs], kind: type[_Answer]) -> tuple[_Answer, _Blobs]:
     """Return a trainer's answer as its class, and the blobs. Raises Refused and BadMessage."""
     header, blobs = checked(answer)
     return of_answer(kind, header), blobs

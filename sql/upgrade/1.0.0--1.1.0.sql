@@ -475,6 +475,24 @@ CREATE TRIGGER make AFTER INSERT ON madlib_mop.recording_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
 -- end
 
+-- On Greenplum, each state is at the segment that made it.
+ALTER TABLE madlib_mop.model_state ADD COLUMN __dist_key__ integer NOT NULL DEFAULT 0;
+-- if greenplum
+UPDATE madlib_mop.model_state SET __dist_key__ = mst_key;
+ALTER TABLE madlib_mop.model_state SET DISTRIBUTED BY (__dist_key__);
+CREATE FUNCTION madlib_mop_internal.part_arrived()
+RETURNS trigger LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+$body$;
+CREATE TABLE madlib_mop.state_inbox (
+    __dist_key__  integer NOT NULL,
+    pull          bigint NOT NULL,
+    part          integer NOT NULL,
+    data          bytea NOT NULL
+)
+DISTRIBUTED BY (__dist_key__);
+CREATE TRIGGER arrive BEFORE INSERT ON madlib_mop.state_inbox FOR EACH ROW EXECUTE FUNCTION madlib_mop_internal.part_arrived();
+-- end
+
 -- A publication that has a table refuses to change its rows unless the table has a replica identity.
 DO $body$
 DECLARE
