@@ -30,7 +30,11 @@ _QUERIES: dict[str, tuple[str, list[str]]] = {
 }
 # A custom plan has the value of a parameter as a constant, and Greenplum sends the parameter besides: a state would be
 # sent twice. A generic plan has no values, so keys are literals of the text: only then is it sent to one segment only.
-_GENERIC_PLANS = "select pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
+# Parallel scans, which some builds have, would take more processes at the segments.
+_SETTINGS = (
+    "select pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),"
+    " pg_catalog.set_config('max_parallel_workers_per_gather', '0', false)"
+)
 _plans: dict[str, plpy.Plan] = {}
 
 
@@ -55,7 +59,7 @@ class Dispatch:
         self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
         self._listener: RowsListener | None = None
-        plpy.execute(_GENERIC_PLANS)
+        plpy.execute(_SETTINGS)
         self._open()
 
     @property

@@ -482,6 +482,7 @@ UPDATE madlib_mop.model_state SET __dist_key__ = mst_key;
 ALTER TABLE madlib_mop.model_state SET DISTRIBUTED BY (__dist_key__);
 CREATE FUNCTION madlib_mop_internal.part_arrived()
 RETURNS trigger LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+return "SKIP"
 $body$;
 CREATE TABLE madlib_mop.state_inbox (
     __dist_key__  integer NOT NULL,

@@ -1,4 +1,4 @@
-"""States on Greenplum: each lies at the segment that made it, and goes to the next one without passing the coordinator."""
+"""States on Greenplum: each lies at the segment that made it, and does not pass the coordinator when it hops."""
 
 import signal
 
@@ -100,7 +100,7 @@ def test_a_killed_process_at_a_segment(bench, at):
         bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert digests(bench, run_id) == bench.expected
     chain = (
-        "SELECT count(*) FROM (SELECT digest_in, lag(digest_out) OVER (PARTITION BY mst_key ORDER BY epoch, position) AS"
-        " before FROM madlib_mop.visit WHERE run_id = %s) v WHERE before <> digest_in"
+        "SELECT count(*) FROM (SELECT digest_in, lag(digest_out) OVER (PARTITION BY mst_key ORDER BY epoch, position)"
+        " AS before FROM madlib_mop.visit WHERE run_id = %s) v WHERE before <> digest_in"
     )
     assert bench.value(chain, [run_id]) == 0
