@@ -125,6 +125,8 @@ CREATE TABLE madlib_mop.model (
     command_id      bigint,
     hyper_parameters  jsonb NOT NULL DEFAULT '{}',
     multiplications   bigint,
+    state_server      text,
+    home_state        jsonb,
     PRIMARY KEY (run_id, mst_key)
 )
 -- if greenplum
@@ -148,6 +150,8 @@ COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search and no
 COMMENT ON COLUMN madlib_mop.model.cloned_from IS 'For a clone: the key of its original, and the epoch, position and visited segments of the copied state';
 COMMENT ON COLUMN madlib_mop.model.hyper_parameters IS 'The configuration in parts, by Keras'' names; {} for models of version 1.0.0';
 COMMENT ON COLUMN madlib_mop.model.multiplications IS 'Number of multiplications of a prediction of one row, by its architecture; NULL: not known, for example of attention, or of a model of version 1.0.0';
+COMMENT ON COLUMN madlib_mop.model.state_server IS 'The foreign server that holds its newest state; NULL: that is in model_state';
+COMMENT ON COLUMN madlib_mop.model.home_state IS 'Where model_state has an older state of a model whose newest one is at a server';
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 
 CREATE TABLE madlib_mop.start_weights (
@@ -231,6 +235,30 @@ ALTER TABLE madlib_mop.model_state ALTER COLUMN data SET STORAGE EXTERNAL;
 COMMENT ON TABLE madlib_mop.model_state IS 'One part of a model''s newest committed training state, in safetensors format; the table is always WAL-logged';
 COMMENT ON COLUMN madlib_mop.model_state.__dist_key__ IS 'On Greenplum: a key of the segment where the state was made, and is; on other servers 0';
 COMMENT ON COLUMN madlib_mop.model_state.segment_id IS 'With model averaging: the segment that trained this state, until it is averaged with those of the other segments';
+
+CREATE TABLE madlib_mop.state_copy (
+    run_id          bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    mst_key         integer NOT NULL,
+    version         bigint NOT NULL,
+    server          text NOT NULL,
+    epoch           integer NOT NULL,
+    position        integer NOT NULL,
+    segment_id      integer NOT NULL,
+    state_bytes     bigint NOT NULL,
+    forward_parts   integer NOT NULL,
+    digest          text NOT NULL,
+    weights_digest  text NOT NULL,
+    released        boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (run_id, mst_key, version)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.state_copy IS 'One state, the newest or an older one, that a host holds for a model of a run with direct hops';
+COMMENT ON COLUMN madlib_mop.state_copy.server IS 'The foreign server of the host where it was trained';
+COMMENT ON COLUMN madlib_mop.state_copy.released IS 'The host is told to let it go with the next order to it';
+ALTER TABLE madlib_mop.state_copy ENABLE ROW LEVEL SECURITY;
 
 CREATE TABLE madlib_mop.visit (
     -- if greenplum
@@ -416,6 +444,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.caller_setting',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_policy',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.state_copy',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

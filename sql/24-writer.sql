@@ -9,7 +9,7 @@ BEGIN
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
             'digest', m.digest, 'weights_digest', m.weights_digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
-            'seed_key', coalesce(m.seed_key, m.mst_key))
+            'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes)
         FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
 END
 $body$;
@@ -53,7 +53,8 @@ DECLARE
     old record;
     new_visit_id bigint;
 BEGIN
-    SELECT m.digest, m.state_slot, m.state_version INTO STRICT old FROM madlib_mop.model m
+    SELECT m.digest, m.state_slot, m.state_version, m.home_state, m.state_bytes, m.model_bytes, m.forward_parts, m.weights_digest,
+           m.epoch, m.position INTO STRICT old FROM madlib_mop.model m
         WHERE m.run_id = keep_visit.run_id AND m.mst_key = keep_visit.mst_key FOR UPDATE;
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was committed first', run_id, mst_key);
@@ -63,12 +64,22 @@ BEGIN
         state_version = (visit ->> 'version')::bigint, state_slot = (visit ->> 'slot')::bigint,
         state_bytes = (visit ->> 'state_bytes')::bigint, model_bytes = (visit ->> 'model_bytes')::bigint,
         forward_parts = (visit ->> 'forward_parts')::integer,
-        digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest'
+        digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest',
+        state_server = visit ->> 'server',
+        home_state = CASE  -- while the newest state is at a host, the newest one that came home stays
+            WHEN visit ->> 'server' IS NULL THEN NULL
+            WHEN old.state_slot IS NULL THEN m.home_state
+            ELSE jsonb_build_object('epoch', old.epoch, 'position', old.position, 'slot', old.state_slot, 'version', old.state_version,
+                'state_bytes', old.state_bytes, 'model_bytes', old.model_bytes, 'forward_parts', old.forward_parts,
+                'digest', old.digest, 'weights_digest', old.weights_digest) END
     WHERE m.run_id = keep_visit.run_id AND m.mst_key = keep_visit.mst_key;
     -- if postgres
-    DELETE FROM madlib_mop.model_state s
-        WHERE s.slot = old.state_slot AND s.run_id = keep_visit.run_id AND s.mst_key = keep_visit.mst_key
-              AND s.version = old.state_version;
+    IF visit ->> 'server' IS NULL THEN
+        DELETE FROM madlib_mop.model_state s
+            WHERE s.slot = old.state_slot AND s.run_id = keep_visit.run_id AND s.mst_key = keep_visit.mst_key
+                  AND s.version = old.state_version;
+    END IF;
+    PERFORM madlib_mop_internal.keep_copies(run_id, mst_key, visit, old.home_state);
     -- end
     -- a default would be computed on Greenplum's segment, in 0.25 s
     new_visit_id := nextval('madlib_mop.visit_visit_id_seq');
@@ -91,6 +102,120 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.keep_visit(bigint, integer, json) IS 'Commits a visit: its row, the model''s new position and digest, and the deletion of the old state, in one transaction';
+
+-- if postgres
+CREATE FUNCTION madlib_mop_internal.keep_copies(run_id bigint, mst_key integer, visit json, home_state jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    IF visit ->> 'server' IS NULL THEN  -- this server has the newest state, and needs no older one
+        IF home_state IS NOT NULL THEN
+            DELETE FROM madlib_mop.model_state s
+                WHERE s.slot = (home_state ->> 'slot')::bigint AND s.run_id = keep_copies.run_id AND s.mst_key = keep_copies.mst_key
+                      AND s.version = (home_state ->> 'version')::bigint;
+        END IF;
+        UPDATE madlib_mop.state_copy c SET released = true
+            WHERE c.run_id = keep_copies.run_id AND c.mst_key = keep_copies.mst_key AND NOT c.released;
+        RETURN;
+    END IF;
+    -- it is there already if it was released, and is lost and made again before its host was told
+    INSERT INTO madlib_mop.state_copy AS c (run_id, mst_key, version, server, epoch, position, segment_id, state_bytes, forward_parts, digest, weights_digest)
+    VALUES (run_id, mst_key, (visit ->> 'version')::bigint, visit ->> 'server', (visit ->> 'epoch')::integer, (visit ->> 'position')::integer,
+            (visit ->> 'segment_id')::integer, (visit ->> 'state_bytes')::bigint, (visit ->> 'forward_parts')::integer,
+            visit ->> 'digest_out', visit ->> 'weights_digest')
+    ON CONFLICT ON CONSTRAINT state_copy_pkey DO UPDATE SET server = excluded.server, released = false;
+    -- the newest versions stay, and the newest ones of as many hosts
+    UPDATE madlib_mop.state_copy c SET released = true
+    FROM (SELECT n.version, count(*) AS n_newer, count(DISTINCT newer.server) AS n_hosts, bool_or(newer.server = n.server) AS is_replaced
+          FROM madlib_mop.state_copy n JOIN madlib_mop.state_copy newer
+               ON (newer.run_id, newer.mst_key) = (n.run_id, n.mst_key) AND newer.version > n.version AND NOT newer.released
+          WHERE n.run_id = keep_copies.run_id AND n.mst_key = keep_copies.mst_key AND NOT n.released GROUP BY n.version) AS found,
+         (SELECT coalesce((r.plan #>> '{direct_hops,copies}')::integer, 2) AS n FROM madlib_mop.run r
+          WHERE r.run_id = keep_copies.run_id) AS copies
+    WHERE c.run_id = keep_copies.run_id AND c.mst_key = keep_copies.mst_key AND c.version = found.version
+          AND found.n_newer >= copies.n AND (found.n_hosts >= copies.n OR found.is_replaced);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.keep_copies(bigint, integer, json, jsonb) IS 'Records which hosts hold states of a model after a visit, and which of them are not needed any more';
+
+CREATE FUNCTION madlib_mop_internal.state_at(run_id bigint, mst_key integer, version bigint) RETURNS json
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    RETURN (
+        SELECT json_build_object('state_version', state_at.version, 'digest', s.digest, 'weights_digest', s.weights_digest,
+            'forward_parts', s.forward_parts, 'state_bytes', s.state_bytes, 'state_slot', s.slot, 'state_server', s.server)
+        FROM (VALUES (1)) AS one LEFT JOIN (
+            SELECT c.digest, c.weights_digest, c.forward_parts, c.state_bytes, NULL::bigint AS slot, c.server
+            FROM madlib_mop.state_copy c
+            WHERE c.run_id = state_at.run_id AND c.mst_key = state_at.mst_key AND c.version = state_at.version
+            UNION ALL
+            SELECT h.digest, h.weights_digest, h.forward_parts, h.state_bytes, h.slot, NULL
+            FROM madlib_mop.model m, jsonb_to_record(m.home_state)
+                AS h (version bigint, slot bigint, digest text, weights_digest text, forward_parts integer, state_bytes bigint)
+            WHERE m.run_id = state_at.run_id AND m.mst_key = state_at.mst_key AND h.version = state_at.version
+            LIMIT 1) AS s ON true);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.state_at(bigint, integer, bigint) IS 'Where a state of a model is, by its version; without a place, what the model begins with';
+
+CREATE FUNCTION madlib_mop_internal.keep_again(run_id bigint, mst_key integer, visit json) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+DECLARE
+    old record;
+    home jsonb;
+BEGIN
+    SELECT m.state_version, m.state_server, m.home_state INTO STRICT old FROM madlib_mop.model m
+        WHERE m.run_id = keep_again.run_id AND m.mst_key = keep_again.mst_key FOR UPDATE;
+    -- the driver has fetched the newest state meanwhile, or this was done twice
+    IF old.state_server IS NULL OR (old.home_state ->> 'version')::bigint >= (visit ->> 'version')::bigint THEN
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: this server has the state already', run_id, mst_key);
+    END IF;
+    IF NOT EXISTS (SELECT FROM madlib_mop.visit v WHERE v.run_id = keep_again.run_id AND v.mst_key = keep_again.mst_key
+                   AND v.epoch = (visit ->> 'epoch')::integer AND v.position = (visit ->> 'position')::integer
+                   AND v.segment_id = (visit ->> 'segment_id')::integer
+                   AND v.digest_in = visit ->> 'digest_in' AND v.digest_out = visit ->> 'digest_out') THEN
+        RAISE EXCEPTION USING ERRCODE = 'XX001', MESSAGE = format('run %s, mst_key %s: a visit that was made again has another result', run_id, mst_key);
+    END IF;
+    IF visit ->> 'server' IS NOT NULL THEN
+        PERFORM madlib_mop_internal.keep_copies(run_id, mst_key, visit, NULL);
+    ELSE  -- it has come home
+        DELETE FROM madlib_mop.model_state s
+            WHERE s.slot = (old.home_state ->> 'slot')::bigint AND s.run_id = keep_again.run_id AND s.mst_key = keep_again.mst_key
+                  AND s.version = (old.home_state ->> 'version')::bigint;
+        home := jsonb_build_object('epoch', visit -> 'epoch', 'position', visit -> 'position', 'slot', visit -> 'slot', 'version', visit -> 'version',
+            'state_bytes', visit -> 'state_bytes', 'model_bytes', visit -> 'model_bytes', 'forward_parts', visit -> 'forward_parts',
+            'digest', visit -> 'digest_out', 'weights_digest', visit -> 'weights_digest');
+    END IF;
+    UPDATE madlib_mop.model m SET
+        state_server = CASE WHEN m.state_version = (visit ->> 'version')::bigint THEN visit ->> 'server' ELSE m.state_server END,
+        state_slot = CASE WHEN m.state_version = (visit ->> 'version')::bigint THEN (visit ->> 'slot')::bigint ELSE m.state_slot END,
+        home_state = CASE WHEN home IS NULL THEN m.home_state WHEN m.state_version = (visit ->> 'version')::bigint THEN NULL ELSE home END
+    WHERE m.run_id = keep_again.run_id AND m.mst_key = keep_again.mst_key;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.keep_again(bigint, integer, json) IS 'Records where a state is that was lost and has been trained again: only places change, and the visit must have the recorded result';
+
+CREATE FUNCTION madlib_mop_internal.released_copies(run_id bigint, server text) RETURNS json
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    -- another writer of this host has locked those that it tells the host
+    RETURN (SELECT json_agg(json_build_array(found.mst_key, found.version)) FROM (
+        SELECT c.mst_key, c.version FROM madlib_mop.state_copy c
+        WHERE c.run_id = released_copies.run_id AND c.server = released_copies.server AND c.released
+        ORDER BY c.mst_key, c.version LIMIT 100 FOR UPDATE SKIP LOCKED) AS found);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.released_copies(bigint, text) IS 'The states that a host is to let go: mst_key and version of each, or NULL';
+
+CREATE FUNCTION madlib_mop_internal.copies_gone(run_id bigint, server text, copies json) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    DELETE FROM madlib_mop.state_copy c USING json_array_elements(copies) AS gone (name)
+    WHERE c.run_id = copies_gone.run_id AND c.server = copies_gone.server AND c.released
+          AND c.mst_key = (gone.name ->> 0)::integer AND c.version = (gone.name ->> 1)::bigint;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.copies_gone(bigint, text, json) IS 'Removes released states from the record after their host has let them go';
+-- end
 
 CREATE FUNCTION madlib_mop_internal.fail_member(run_id bigint, mst_key integer, version bigint, reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$

@@ -76,3 +76,14 @@ from mop_backend import segment
 return segment.get(number)
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls.segment_get(integer) IS 'One blob of the answer of segment_send (called only by a coordinator''s relay)';
+
+-- SECURITY DEFINER, but it does only what mop_backend.segment has put into a variable for this very call.
+-- it creates tables: users' code in the session may have set where and how
+CREATE FUNCTION madlib_mop_calls.segment_as_owner()
+RETURNS void LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET default_tablespace = '' SET default_table_access_method = heap AS $body$
+@PRELUDE@
+from mop_backend import held
+held.do_step()
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls.segment_as_owner() IS 'Reads or writes the states that this server holds for a coordinator (called only by segment_send)';

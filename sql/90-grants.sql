@@ -34,7 +34,7 @@ VALUES
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _export, _is_superuser, _issue_command, _model_grant, _reals,
         _registry_version, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
-        reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
+        reader_connect, reader_end, reader_send, run_job, segment_as_owner, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'The class of each function, and the rights that include it: train, predict, read';
 

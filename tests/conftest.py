@@ -30,7 +30,7 @@ from urllib.parse import quote
 import psycopg2
 import pytest
 from hypothesis import settings
-from mop_backend.keras_backends import BackendName
+from mop_backend.keras_backends import FACTS, BackendName
 from mop_backend.machine import available_bytes
 from psycopg2 import sql
 
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config, items):
     seen = set()
     for item in items:
         is_other = BACKEND != BackendName.TENSORFLOW and item.get_closest_marker("tensorflow")
-        if is_other or (BACKEND == BackendName.TORCH and item.get_closest_marker("fused")):
+        if is_other or (not FACTS[BACKEND].trains_together and item.get_closest_marker("fused")):
             item.add_marker(pytest.mark.skip(reason=f"not on {BACKEND}"))
         if item.get_closest_marker("one_case") and not item.get_closest_marker("slow"):
             name = item.nodeid.partition("[")[0]

@@ -47,6 +47,17 @@ MAX_SECONDS = Argument(
     " far; NULL: no limit",
     default=None, check=AboveZeroOrNull("Omit it to train without a limit of time."),
 )  # fmt: skip
+COPIES = Argument(
+    "copies", "integer",
+    "with direct hops between hosts: how many of the newest states of each model are kept, at as many different hosts",
+    default=2, check=Whole(1, hint="Omit it to keep the newest two.", is_needed=True),
+)  # fmt: skip
+CHECKPOINT_EVERY = Argument(
+    "checkpoint_every", "integer",
+    "with direct hops between hosts: n: the state of each model comes to this server after every n-th iteration; NULL:"
+    " only after the last one",
+    default=None, check=Whole(1, hint="Omit it, and states come only after the last iteration."),
+)  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument(

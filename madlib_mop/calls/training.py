@@ -34,6 +34,8 @@ FIT_MULTIPLE_MODEL = Function(
         shared.METRICS_SAMPLE_ROWS,
         shared.POLICY,
         shared.MAX_SECONDS,
+        shared.COPIES,
+        shared.CHECKPOINT_EVERY,
     ),
     comments=("Trains every configuration of a model selection table by model hopping",),
 )
@@ -128,6 +130,8 @@ AUTOML = Function(
             " out. NULL: none",
             default=None,
         ),
+        shared.COPIES,
+        shared.CHECKPOINT_EVERY,
     ),
     comments=("Searches architectures and parameters for the best model, by the method of automl_method",),
 )

@@ -1,7 +1,7 @@
 """The record of runs: the driver's reads and writes of the extension's tables, in its catalog session."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
 from madlib_mop.catalog.rows.base import Row, as_column
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PreprocessorRow
 from madlib_mop.catalog.rows.run import (
     POLICY_COLUMN,
@@ -445,7 +445,10 @@ class Record(RunChanges, RunAdmission, ReservedTables):
         """
         self.copy_parts(source, run_id, mst_key, slot, version)
         values = {name: getattr(source, name) for name in STATE_COLUMNS}
-        self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
+        self.set_model(
+            run_id, mst_key, state_slot=slot, state_version=version, state_server=None, home_state=None, **values
+        )
+        self.release_copies(run_id, mst_key)
 
     def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
         """Copy a model's newest state, as in its row, to another slot or version."""
@@ -458,6 +461,60 @@ class Record(RunChanges, RunAdmission, ReservedTables):
     def delete_state(self, model: ModelRow) -> None:
         """Delete the newest state of a model, as in its row; another must have been written."""
         self._do(delete(t.model_state).where(*_newest_state(model)))
+
+    def state_copies(self, run_id: int) -> list[StateCopyRow]:
+        """Return the states of a run that hosts are to hold, by model and version."""
+        c = t.state_copy.c
+        query = select(t.state_copy).where(c.run_id == run_id, ~c.released).order_by(c.mst_key, c.version)
+        return self._all(StateCopyRow, query)
+
+    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> None:
+        """Record that a host does not hold a state any more."""
+        c = t.state_copy.c
+        same = c.run_id == run_id, c.mst_key == mst_key, c.version == version, c.server == server
+        self._do(delete(t.state_copy).where(*same, ~c.released))  # a writer may have locked those that are released
+
+    def bring_home(self, model: ModelRow, slot: int, parts: Iterable[bytes]) -> bool:
+        """Write the newest state of a model, as in its row, to a slot; return False if it has another one by now.
+
+        Parameters
+        ----------
+        model : ModelRow
+        slot : int
+        parts : iterable of bytes
+            As its host has sent them.
+        """
+        run_id, mst_key = model.run_id, model.mst_key
+        with self.transaction():
+            now = self.lock_model(run_id, mst_key)
+            if (now.state_version, now.state_server) != (model.state_version, model.state_server):
+                return False
+            place = {"slot": slot, "run_id": run_id, "mst_key": mst_key, "version": model.state_version}
+            for part, data in enumerate(parts):
+                self._do(insert(t.model_state).values(**place, part=part, data=data))
+            if now.home_state is not None:
+                home = now.home_state
+                self.delete_state(replace(now, state_slot=home.slot, state_version=home.version))
+            self.set_model(run_id, mst_key, state_slot=slot, state_server=None, home_state=None)
+            self.release_copies(run_id, mst_key)
+        return True
+
+    def release_copies(self, run_id: int, mst_key: int) -> None:
+        """Record that hosts need hold no state of a model."""
+        c = t.state_copy.c
+        mine = c.run_id == run_id, c.mst_key == mst_key, ~c.released
+        self._do(update(t.state_copy).where(*mine).values(released=True))
+
+    def forget_copies(self, run_id: int) -> None:
+        """Record that hosts need hold no state of a run."""
+        self._do(delete(t.state_copy).where(t.state_copy.c.run_id == run_id))
+
+    def runs_at_hosts(self) -> list[int]:
+        """Return the runs of which hosts are to hold states, also those whose first visit is not committed yet."""
+        r = t.run.c
+        is_to_train = r.state.in_([str(state) for state in RunState if not state.is_trained])
+        going_on = select(r.run_id).where(is_to_train, r.plan["direct_hops"].is_not(None))
+        return [row["run_id"] for row in self._rows(going_on.union(select(t.state_copy.c.run_id)))]
 
     def state_parts(self, model: ModelRow) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""

@@ -44,13 +44,16 @@ class RunModels(Mapping[int, ModelRow]):
 
     # Updates after a worker's commit
 
-    def visit_kept(self, mst_key: int, digest: str, epoch: int, position: int) -> None:
+    def visit_kept(self, mst_key: int, digest: str, epoch: int, position: int, server: str | None = None) -> None:
         """Update a model after a visit, which a worker has recorded; a model that ended during the visit stays
-        ended."""
+        ended. ``server`` is the one that holds its new state, if this one does not."""
         model = self._models[mst_key]
         state = ModelState.TRAINING if model.state is ModelState.WAITING else model.state
         version = model.state_version + 1
-        self._note(mst_key, state=state, digest=digest, epoch=epoch, position=position, state_version=version)
+        self._note(
+            mst_key, state=state, digest=digest, epoch=epoch, position=position, state_version=version,
+            state_server=server,
+        )  # fmt: skip
         if not model.is_alive:
             self._record.set_model(self._run_id, mst_key, state=model.state)
 
@@ -111,7 +114,10 @@ class RunModels(Mapping[int, ModelRow]):
         copied = self._record.lock_model(self._run_id, source)
         version = old.state_version + 1
         self._record.copy_state(self._run_id, mst_key, slot, copied, version)
-        self._record.delete_state(old)
+        if old.home_state is not None:
+            old = replace(old, state_slot=old.home_state.slot, state_version=old.home_state.version)
+        if old.state_slot is not None:
+            self._record.delete_state(old)
         self._change(
             mst_key,
             **configuration.columns(),
@@ -201,9 +207,16 @@ class RunModels(Mapping[int, ModelRow]):
     def restored(self, mst_key: int, best: BestState, slot: int, detail: str | None) -> None:
         """Make a model's best state, stored in a slot, its newest one; the previous newest one is deleted."""
         with self._record.transaction():
-            self._record.delete_state(self._record.lock_model(self._run_id, mst_key))
+            newest = self._record.lock_model(self._run_id, mst_key)
+            if newest.home_state is not None:
+                newest = replace(newest, state_slot=newest.home_state.slot, state_version=newest.home_state.version)
+            if newest.state_slot is not None:
+                self._record.delete_state(newest)
+            self._record.release_copies(self._run_id, mst_key)
             self._change(
                 mst_key,
+                state_server=None,
+                home_state=None,
                 state_slot=slot,
                 state_version=best.version,
                 state_detail=detail,

@@ -22,7 +22,13 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.states import ModelState
 
 SLOTS_PER_RUN = 1000
-_MOVE_NEWEST = "UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s"
+# While a host has the newest state of a model, the newest one here is its home state.
+_MOVE_NEWEST = (
+    "UPDATE madlib_mop.model SET state_slot = CASE WHEN home_state IS NULL THEN %(target)s ELSE state_slot END,"
+    " home_state = pg_catalog.jsonb_set(home_state, ARRAY['slot'], pg_catalog.to_jsonb(%(target)s))"
+    " WHERE run_id = %(run)s AND mst_key = %(key)s"
+)
+_VERSION_OF_NEWEST = "coalesce((home_state ->> 'version')::pg_catalog.int8, state_version)"
 _MOVE_BEST = (
     "UPDATE madlib_mop.model"
     " SET best_state = pg_catalog.jsonb_set(best_state, ARRAY['slot'], pg_catalog.to_jsonb(%(target)s))"
@@ -57,7 +63,8 @@ SELECT s.slot FROM ({_SLOT_NUMBERS}) s WHERE s.run_id NOT IN (SELECT r.run_id FR
 _SPARE_SLOTS = f"""
 SELECT s.slot FROM ({_SLOT_NUMBERS}) s JOIN madlib_mop.run r ON r.run_id = s.run_id
 LEFT JOIN madlib_mop.model m
-     ON m.run_id = s.run_id AND (m.state_slot = s.slot OR (m.best_state ->> 'slot')::pg_catalog.int8 = s.slot
+     ON m.run_id = s.run_id AND (m.state_slot = s.slot OR (m.home_state ->> 'slot')::pg_catalog.int8 = s.slot
+         OR (m.best_state ->> 'slot')::pg_catalog.int8 = s.slot
          -- a best state that has become the newest one may have been moved since
          AND (m.best_state ->> 'version')::pg_catalog.int8 <> m.state_version)
 WHERE r.state IN ('trained', 'finished') AND m.run_id IS NULL
@@ -365,7 +372,7 @@ class StateSlots:
     def _move(self, key: StateKey, target: int) -> None:
         """Move a state to the slot that `begin_write` has returned for it."""
         if isinstance(key, int):
-            query, version, mst_key = _MOVE_NEWEST, "state_version", key
+            query, version, mst_key = _MOVE_NEWEST, _VERSION_OF_NEWEST, key
         else:
             query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
         # In the order of a visit, which writes its state before it changes the row of its model: without the global
@@ -402,7 +409,15 @@ class StateSlots:
 
 def newest_states(models: Iterable[ModelRow]) -> list[StoredState]:
     """Return the locations of the models' newest states."""
-    return [StoredState(m.mst_key, m.state_slot, m.state_bytes) for m in models]
+    return [_newest_here(model) for model in models]
+
+
+def _newest_here(model: ModelRow) -> StoredState:
+    """Return the location of a model's newest state that is in a slot."""
+    home = model.home_state
+    if home is not None:
+        return StoredState(model.mst_key, home.slot, home.state_bytes)
+    return StoredState(model.mst_key, model.state_slot, model.state_bytes)
 
 
 def best_states(models: Iterable[ModelRow]) -> list[StoredState]:

@@ -66,9 +66,9 @@ segment = _table(
 model = _table(
     "model", bigint="run_id state_version state_slot state_bytes model_bytes command_id multiplications",
     integer="mst_key ordinal model_id first_epoch last_epoch epoch position forward_parts seed_key",
-    text="compile_params fit_params start_weights state state_detail digest weights_digest loss_type",
-    json="model_arch", _text="metrics_type", jsonb="taken_over early_stopping best_state cloned_from hyper_parameters",
-    boolean="pinned",
+    text="compile_params fit_params start_weights state state_detail digest weights_digest loss_type state_server",
+    json="model_arch", _text="metrics_type", boolean="pinned",
+    jsonb="taken_over early_stopping best_state cloned_from hyper_parameters home_state",
 )  # fmt: skip
 start_weights = _table("start_weights", bigint="run_id", text="origin", bytea="weights")
 custom_function = _table("custom_function", bigint="run_id", text="name", bytea="object")
@@ -78,6 +78,10 @@ preprocessor = _table("preprocessor", bigint="run_id", text="digest document")
 model_state = _table(
     "model_state", bigint="slot run_id version", integer="mst_key part segment_id __dist_key__", bytea="data"
 )
+state_copy = _table(
+    "state_copy", bigint="run_id version state_bytes", integer="mst_key epoch position segment_id forward_parts",
+    text="server digest weights_digest", boolean="released",
+)  # fmt: skip
 visit = _table(
     "visit", bigint="visit_id run_id n_rows state_bytes", integer="mst_key epoch position segment_id attempt",
     timestamptz="started_at ended_at", text="digest_in digest_out", float8="loss", jsonb="timing",

@@ -47,7 +47,7 @@ class ModelProgress:
         Rows still to train on, this epoch's and the later ones'; those of slow segments count for more.
     n_visits : int
         Visits finished since epoch 1, those before a resume included.
-    in_flight, held, dropped : bool
+    in_flight, held, lacks_state, dropped : bool
         A visit is in progress; the driver holds it back; it failed or was stopped.
     n_evaluations : int
         Its evaluations queued and in flight; it does not train before there are none.
@@ -64,7 +64,7 @@ class ModelProgress:
 
     __slots__ = (
         *("unit", "index", "turn", "graph", "epoch", "last_epoch", "position", "left", "rows_left", "n_visits"),
-        *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
+        *("in_flight", "held", "lacks_state", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
         *("rate", "measured_s", "measured_rows"),
     )
 
@@ -79,7 +79,7 @@ class ModelProgress:
         self.left = 0
         self.rows_left = 0.0
         self.n_visits = 0
-        self.in_flight = self.held = self.dropped = self.roams = False
+        self.in_flight = self.held = self.lacks_state = self.dropped = self.roams = False
         self.n_evaluations = 0
         self.bound_to: int | None = None
         self.entry: Entry | None = None
@@ -95,7 +95,7 @@ class ModelProgress:
     @property
     def ready(self) -> bool:
         """Return whether a visit of it may start as soon as a segment is free."""
-        return not (self.in_flight or self.held or self.n_evaluations or self.over)
+        return not (self.in_flight or self.held or self.lacks_state or self.n_evaluations or self.over)
 
 
 ALIKE = 1.1  # rates that differ by at most this factor count as equal

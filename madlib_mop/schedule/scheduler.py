@@ -439,9 +439,12 @@ class Scheduler:
             return self._next_at(self._trainers)
         tasks: list[Task] = []
         for number in bits(self._fresh & self._free):
-            if self._evaluations[number]:
+            queue = self._evaluations[number]
+            evaluation = next((one for one in queue if not self._models[one.unit].lacks_state), None)
+            if evaluation is not None:
+                queue.remove(evaluation)
                 self._n_queued -= 1
-                tasks.append(self._start(number, self._evaluations[number].popleft()))
+                tasks.append(self._start(number, evaluation))
         for model, number in self._ready.match(self._free, self._fresh & self._free, len(self._in_flight)):
             model.in_flight = True
             visit = Visit(model.unit, self.segments[number], model.epoch, model.position + 1)
@@ -466,6 +469,8 @@ class Scheduler:
         tasks: list[Task] = []
         for queue in self._evaluations:
             for evaluation in tuple(queue) if self._free else ():
+                if self._models[evaluation.unit].lacks_state:
+                    continue
                 at = trainer_for(self._models[evaluation.unit], self._free)
                 if at is not None:
                     queue.remove(evaluation)
@@ -638,6 +643,17 @@ class Scheduler:
     def release(self, unit: Unit) -> None:
         """End :meth:`hold`."""
         self._models[unit].held = False
+        self._offer(self._models[unit])
+
+    def state_away(self, unit: Unit) -> None:
+        """Start no task of a model, evaluations included, until :meth:`state_back`: its state cannot be had now."""
+        self._models[unit].lacks_state = True
+        self._withdraw(self._models[unit])
+
+    def state_back(self, unit: Unit) -> None:
+        """End :meth:`state_away`."""
+        self._models[unit].lacks_state = False
+        self._fresh |= self._free  # for its queued evaluations
         self._offer(self._models[unit])
 
     def drop(self, unit: Unit) -> None:

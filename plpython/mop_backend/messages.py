@@ -45,10 +45,10 @@ class ShardName:
 
 @dataclasses.dataclass
 class StateWrite:
-    """Where a visit writes a model's new state: the slot, and the state's version."""
+    """Where a visit writes a model's new state: the slot, None if it stays at the segment's host; its version."""
 
     mst_key: int
-    slot: int
+    slot: int | None
     version: int
 
 
@@ -101,6 +101,8 @@ class Train:
         The segment of the sample that each model is evaluated on after the visit, if it is due.
     is_staged : bool
         Whether the new state is to be averaged with those of other segments.
+    again_from : int or None
+        The visit is recorded, but the state that it made is lost: it is made again from the state of this version.
     """
 
     members: tuple[StateWrite | None, ...]
@@ -111,6 +113,7 @@ class Train:
     place: str
     sample: int | None = None
     is_staged: bool = False
+    again_from: int | None = None
 
 
 @dataclasses.dataclass
@@ -167,10 +170,23 @@ class AverageStates:
 
 
 @dataclasses.dataclass
+class Detour:
+    """A host could not get states from another one directly: for some time, they go through the coordinator.
+
+    ``sender`` and ``receiver`` are names of foreign servers.
+    """
+
+    sender: str
+    receiver: str
+    reason: str
+
+
+@dataclasses.dataclass
 class Done:
-    """An order was completed. ``versions`` are those of the trainer's libraries, by name."""
+    """An order was completed. ``versions`` are those of the trainer's libraries, by name; ``detours`` have begun."""
 
     versions: Header
+    detours: tuple[Detour, ...] = dataclasses.field(default=(), kw_only=True)
 
 
 @dataclasses.dataclass
@@ -182,11 +198,13 @@ class ShardLoaded(Done):
 
 @dataclasses.dataclass
 class CommittedVisit:
-    """A visit that was committed: the digest and the size of the model's new state."""
+    """A visit that was committed: the digest and the size of the model's new state, and the server that holds it if it
+    has no slot."""
 
     mst_key: int
     digest: str
     state_bytes: int
+    server: str | None = None
 
 
 @dataclasses.dataclass
@@ -301,6 +319,22 @@ class HostGone:
 
 
 @dataclasses.dataclass
+class StateAway:
+    """The host that holds a model's state cannot be reached now. The segment itself is ready."""
+
+    server: str
+    message: str
+
+
+@dataclasses.dataclass
+class StateGone:
+    """The host does not hold the states of these models that the record names."""
+
+    server: str
+    mst_keys: tuple[int, ...]
+
+
+@dataclasses.dataclass
 class SqlFailed:
     """A statement failed, or the host refused one."""
 
@@ -308,11 +342,11 @@ class SqlFailed:
 
 
 Order = StartTrainer | ReleaseTrainer | LoadShard | Train | Evaluate | ComputeMetrics | AverageStates
-Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | SqlFailed
+Answer = Done | NeedsRows | Unread | Failed | Died | HostGone | StateAway | StateGone | SqlFailed
 _ORDERS = get_args(Order)
 _ANSWERS = (
     Done, ShardLoaded, VisitsCommitted, Evaluated, MetricsComputed, AverageCommitted, NeedsRows, Unread, Failed, Died,
-    HostGone, SqlFailed,
+    HostGone, StateAway, StateGone, SqlFailed,
 )  # fmt: skip
 
 

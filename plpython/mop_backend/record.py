@@ -39,6 +39,10 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
         ["int4", "int8", "int8", "int4", "bytea", "int4"],
     ),
     "keep_visit": ("select madlib_mop_internal.keep_visit($1, $2, $3) as value", ["int4", "json"]),
+    "state_at": ("select madlib_mop_internal.state_at($1, $2, $3)::text as value", ["int4", "int8"]),
+    "keep_again": ("select madlib_mop_internal.keep_again($1, $2, $3)", ["int4", "json"]),
+    "released_copies": ("select madlib_mop_internal.released_copies($1, $2)::text as value", ["text"]),
+    "copies_gone": ("select madlib_mop_internal.copies_gone($1, $2, $3)", ["text", "json"]),
     "fail_member": ("select madlib_mop_internal.fail_member($1, $2, $3, $4)", ["int4", "int8", "text"]),
     "keep_staged": ("select madlib_mop_internal.keep_staged($1, $2, $3) as value", ["int4", "json"]),
     "staged_digests": (
@@ -100,6 +104,10 @@ class RunRecord:
         """Return one configuration, and the location of its newest state."""
         return self._object("model", mst_key)
 
+    def model_at(self, mst_key: int, version: int) -> Header:
+        """Return one configuration, and the location of one of its states."""
+        return {**self.model(mst_key), **self._object("state_at", mst_key, version)}
+
     def start_weights(self, mst_key: int) -> bytes:
         """Return the start weights of a model."""
         weights: bytes = self._value("start_weights", mst_key)
@@ -147,6 +155,7 @@ class RunRecord:
         parts: Sequence[Blob | AnsweredPart],
         started_at: str,
         at: int,
+        server: str | None = None,
     ) -> int:
         """Write a model's visit with its new state; return the state's size, in bytes.
 
@@ -165,8 +174,11 @@ class RunRecord:
             When the visit began.
         at : int
             The segment whose trainer made it; written to ``timing`` as ``trainer`` if it is not the shard's own.
+        server : str or None
+            The host that holds the new state, which has no parts here.
         """
-        segment_id, state_bytes = order.shard.segment_id, sum(map(len, parts))
+        segment_id = order.shard.segment_id
+        state_bytes = sum(map(len, parts)) if server is None else figures.state_bytes
         elsewhere = {} if at == segment_id else {"trainer": at}
         for number, part in enumerate(parts):
             self.put_part(write, number, part, segment_id if order.is_staged else None)
@@ -183,14 +195,26 @@ class RunRecord:
             "started_at": started_at,
             "state_bytes": state_bytes,
             "sample": _as_text(figures.sample),
+            "server": server,
         }
-        self._run("keep_staged" if order.is_staged else "keep_visit", write.mst_key, json.dumps(visit))
+        keep = "keep_staged" if order.is_staged else "keep_visit" if order.again_from is None else "keep_again"
+        self._run(keep, write.mst_key, json.dumps(visit))
         return state_bytes
+
+    def released_copies(self, server: str) -> list[list[int]]:
+        """Return mst_key and version of states that a host is to let go."""
+        found: str | None = self._value("released_copies", server)
+        return json.loads(found) if found else []
+
+    def copies_gone(self, server: str, copies: Sequence[Sequence[int]]) -> None:
+        """Remove released states from the record: their host has let them go."""
+        self._run("copies_gone", server, json.dumps(copies))
 
     def put_part(
         self, write: StateWrite, number: int, part: Blob | AnsweredPart, segment_id: int | None = None
     ) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
+        assert write.slot is not None, "it is written on this server"
         if self.at_segment is not None:
             self.at_segment.put(write, number, part, segment_id)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 
 from mop_backend.frames import Blob
 
@@ -35,3 +36,29 @@ def is_signed(key: bytes, header: str, signature: str) -> bool:
 def digest_of(blob: Blob) -> str:
     """Return the SHA-256 of a blob, in hexadecimal."""
     return hashlib.sha256(blob).hexdigest()
+
+
+def digest_of_all(blobs: Iterable[Blob]) -> str:
+    """Return the SHA-256 of blobs, one after the other, in hexadecimal: that of the state whose parts they are."""
+    digest = hashlib.sha256()
+    for blob in blobs:
+        digest.update(blob)
+    return digest.hexdigest()
+
+
+def masked(key: bytes, number: int, index: int, ticket: bytes) -> bytes:
+    """Return a ticket as it is sent, or as it was before that; the statement that sends it shows nothing of it.
+
+    Parameters
+    ----------
+    key : bytes
+        Of the session's messages.
+    number : int
+        That of the message.
+    index : int
+        Counts the tickets of a message.
+    ticket : bytes
+        32 bytes.
+    """
+    mask = hmac.digest(key, f"ticket {number} {index}".encode(), "sha256")
+    return bytes(a ^ b for a, b in zip(ticket, mask, strict=True))

@@ -13,6 +13,8 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar, cast
 
 import plpy
@@ -21,6 +23,7 @@ from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.frames import Blob, Header
+from mop_backend.host_states import Away, Gone, HostStates
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
     Answer,
@@ -54,7 +57,9 @@ from mop_backend.messages import (
     ShardName,
     SqlFailed,
     StartTrainer,
+    StateAway,
     StateDescription,
+    StateGone,
     Train,
     TrainedMembers,
     TrainRequest,
@@ -140,15 +145,19 @@ class Writer:
         self._custom = self._record.custom_functions()
         self._owner = answer["owner"]
         self._place = place_of(self._plan["training"], segment_id)
+        self._server: str | None = None if self._place is None else self._place.get("server")
+        self._host_states = HostStates(run_id, self._server, self._connect)
         # the first order connects to a host, so that its answer has the error
         if self._place is None or "key" in self._place:
             self._start()
 
     def close(self) -> None:
-        """End the trainer."""
+        """End the trainer, and the relays to other hosts."""
         if self._child is not None:
             self._child.stop()
             self._child = None
+        self._host_states.close()
+        self._host_states.forget_session()
 
     def do(self, order: Order) -> Answer:
         """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""
@@ -161,6 +170,10 @@ class Writer:
             self._forget_trainer()
             message = f"the trainer's answer is malformed: {reason}"
             return Failed({"sqlstate": "XX000", "message": message, "hint": None}, "internal")
+        except Away as away:
+            return StateAway(away.server, away.message)
+        except Gone as gone:
+            return StateGone(gone.server, gone.mst_keys)
         except HostLost as loss:
             self._forget_trainer()
             assert self._place is not None, "what this server has itself is at no host"
@@ -229,13 +242,17 @@ class Writer:
     def _train(self, order: Train) -> VisitsCommitted:
         """Train the members, and keep a visit of each, or that it failed, all in this transaction."""
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
-        models, members, blobs = self._members([None if write is None else write.mst_key for write in order.members])
+        keys = [None if write is None else write.mst_key for write in order.members]
+        models, members, blobs = self._members(keys, again_from=order.again_from)
         sample = None if order.sample is None else ShardName("sample", order.sample).key
         request = TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample)
-        answer, parts = self._ask(as_request(request), blobs, TrainedMembers)
+        server = self._server if all(write is None or write.slot is None for write in order.members) else None
+        if self._server is not None and self._plan.get("direct_hops"):
+            self._let_go(self._server)
+        answer, parts, pull_s = self._trained(request, models, blobs, None if server is None else order)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
-        if min(sizes) < 0 or sum(sizes) != len(parts):
+        if min(sizes) < 0 or (server is None and sum(sizes) != len(parts)):
             raise BadMessage("its states have not the number of parts that it says")
         committed, failed, steady_s = [], [], 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
@@ -252,10 +269,45 @@ class Writer:
             _check_timing(trained.figures.timing, len(order.members))
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-            state_bytes = self._record.keep(order, write, model, trained.figures, own, started_at, self._segment_id)
-            committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes))
+            figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
+            state_bytes = self._record.keep(order, write, model, figures, own, started_at, self._segment_id, server)
+            committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
-        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s)
+        detours = self._host_states.new_detours()
+        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+
+    def _trained(
+        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], held: Train | None
+    ) -> tuple[TrainedMembers, list[Blob], dict[str, float]]:
+        """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
+
+        With ``held``, the order, the new states stay at the segment's host, which has committed them by then.
+        """
+        header, n_parts = as_request(request), [None] * len(models)
+        if held is None and not _are_at_hosts(models):
+            return (*self._ask(header, blobs, TrainedMembers), {})
+        new = () if held is None else held.members
+        versions = None if held is None else [None if w is None else (w.mst_key, w.version) for w in new]
+        answer, parts = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts, versions))
+        if held is not None and answer.pop("held", None) is not True:
+            raise BadMessage("its states are not those of which it says the digests")
+        pull_s = answer.pop("pull_s", 0.0)
+        if not isinstance(pull_s, float) or not 0.0 <= pull_s <= _MOST_S:
+            raise BadMessage("its times are no times of a task")
+        for name in ("held", "adopted"):
+            answer.pop(name, None)
+        return of_answer(TrainedMembers, answer), parts, {"pull_s": pull_s}
+
+    def _let_go(self, server: str) -> None:
+        """Send the segment's host the names of the states that it is to let go."""
+        released = self._record.released_copies(server)
+        if released:
+            self._host_states.let_go(self._trainer, released)
+            self._record.copies_gone(server, released)
+
+    def _connect(self, server: str) -> Remote:
+        """Return a relay to another host of the run."""
+        return Remote(Interrupts(), server, self._record.host_access(server), self._run_id)
 
     def _evaluate(self, order: Evaluate, present: Sequence[ShardName]) -> Evaluated:
         """Evaluate the members on those of the order's shards that the trainer has.
@@ -266,7 +318,7 @@ class Writer:
         models, members, blobs = self._members(order.members, is_forward=True)
         evaluated = []
         for shard in present:
-            answer, _ = self._ask(as_request(EvaluateRequest(members, shard.key)), blobs, EvaluatedMembers)
+            answer = self._evaluated(EvaluateRequest(members, shard.key), models, blobs)
             _check_members(models, answer.members)
             for own in filter(None, answer.members):
                 _check_timing(own.timing, len(order.members))
@@ -275,7 +327,18 @@ class Writer:
             ended_at = time.time()
             evaluated.append(EvaluatedShard(shard, started_at, ended_at, found))
             started_at = ended_at
-        return Evaluated(self._versions, tuple(evaluated))
+        return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
+
+    def _evaluated(
+        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Sequence[Blob]
+    ) -> EvaluatedMembers:
+        """Return the trainer's answer to an evaluation."""
+        header = as_request(request)
+        if not _are_at_hosts(models):
+            return self._ask(header, blobs, EvaluatedMembers)[0]
+        n_parts = [None if model is None else model["forward_parts"] for model in models]
+        answer, _ = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts))
+        return of_answer(EvaluatedMembers, {k: v for k, v in answer.items() if k not in ("held", "pull_s")})
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
         """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
@@ -295,10 +358,13 @@ class Writer:
         return _read(self._trainer.ask(request, cast("Sequence[Blob]", blobs)), kind)
 
     def _members(
-        self, mst_keys: Sequence[int | None], is_forward: bool = False
+        self, mst_keys: Sequence[int | None], is_forward: bool = False, again_from: int | None = None
     ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes | ArrivedPart]]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
-        models = [None if mst_key is None else self._record.model(mst_key) for mst_key in mst_keys]
+        read = self._record.model
+        if again_from is not None:
+            read = partial(self._record.model_at, version=again_from)
+        models = [None if mst_key is None else read(mst_key) for mst_key in mst_keys]
         members: list[ModelStart | None] = []
         blobs: list[bytes | ArrivedPart] = []
         for model in models:
@@ -311,9 +377,11 @@ class Writer:
         return models, tuple(members), blobs
 
     def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Sequence[bytes | ArrivedPart]]:
-        """Return a model's part of a request, with its start, and its blobs."""
-        parts = self._record.state(model, n_parts)
-        weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
+        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host."""
+        is_here = model["state_server"] is None
+        parts: Sequence[bytes | ArrivedPart] = self._record.state(model, n_parts) if is_here else []
+        has_weights = is_here and not parts and model["has_weights"]
+        weights = [self._record.start_weights(model["mst_key"])] if has_weights else []
         start = ModelStart(
             model=self._asked(model),
             n_blobs=len(parts or weights),
@@ -385,8 +453,7 @@ class Writer:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
             self._record.at_segment = SegmentStates(self._run_id, self._place["key"])
         else:
-            access = self._record.host_access(self._place["server"])
-            self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
+            self._child = self._connect(self._place["server"])
         self._ready = False
         self._shards, self._fresh = set(), None
         if isinstance(self._child, Remote) and self._place is not None:
@@ -412,6 +479,11 @@ def _unchanged_copy(model: Header) -> Header | None:
     """Return how a model's newest state was taken over from another model, unless it has been trained since."""
     taken_over: Header | None = model.get("taken_over")
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
+
+
+def _are_at_hosts(models: Sequence[Header | None]) -> bool:
+    """Return whether a host holds the state of one of the models."""
+    return any(model is not None and model["state_server"] is not None for model in models)
 
 
 def _only_model(order: Order) -> int | None:

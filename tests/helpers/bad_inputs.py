@@ -317,6 +317,10 @@ CASES = [
     case("22023", "max_seconds must be a number above 0. Received: -0.5", "without a limit", max_seconds=-0.5),
     case("22023", "max_seconds must be a number above 0. Received: NaN", "without a limit", max_seconds="NaN"),
     case("22023", "max_seconds must be a number above 0. Received: Infinity", "Omit it", max_seconds="Infinity"),
+    case("22023", "copies must be at least 1. Received: 0", "keep the newest two", copies=0),
+    case("22023", "copies must be at least 1. Received: NULL", "keep the newest two", copies=None),
+    case("22023", "checkpoint_every must be at least 1. Received: 0", "the last iteration", checkpoint_every=0),
+    case("22023", "checkpoint_every must be at least 1. Received: -2", "the last iteration", checkpoint_every=-2),
     case("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start=True),
     case(
         "42P01", "model_output_table: warm_start needs a table that",

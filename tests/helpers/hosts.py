@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from madlib_mop.engines.hosts.relay import Relay
 from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
 from tests.helpers.certificates import make_certificate
 from tests.helpers.training import script
@@ -158,3 +159,14 @@ def joined(coordinator: Cluster, clusters: dict[str, Cluster], ways: dict[str, d
         drop_database(ours.db)
         for at in ours.at.values():
             drop_database(at)
+
+
+def relay_to(hosts: Hosts, name: str = "alpha", **changes) -> Relay:
+    """Return a relay that has logged in at a host."""
+    at = hosts.at[name]
+    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
+    way = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, "user": ANALYST, "password": PASSWORD}
+    access = {"needs_password": True, "coordinator": coordinator, "key": bytes(key).hex()}
+    relay = Relay()
+    relay.do({"op": "connect", "server": name, "run_id": 1, "options": {**way, **changes}, **access}, [])
+    return relay

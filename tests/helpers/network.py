@@ -1,8 +1,9 @@
-"""Networks whose bytes are counted, for tests/hosts/test_bytes.py and benchmarks/traffic.py.
+"""Networks whose bytes are counted, for tests in tests/hosts, benchmarks/traffic.py and benchmarks/hops.py.
 
 `Cables` runs every cluster in a network namespace of its own, joined to the coordinator's by a cable (a pair of veth
 interfaces), where the kernel counts what a network card would have sent and received, with headers and
-acknowledgements. It needs root. `Meters` needs no rights: relays on loopback count the bytes of the connections.
+acknowledgements. In a `Switch`, hosts reach each other too; it can cut connections. Both need root. `Meters` needs no
+rights: relays on loopback count the bytes of the connections.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COORDINATOR = "coordinator"
+_SWITCH = "switch"
 _MTU = 1500
 #: Holds a namespace until stdin ends, which happens when its creator closes it or is killed; then ends all processes in
 #: it.
@@ -91,11 +93,10 @@ class Cables:
 
     def __enter__(self) -> "Cables":
         try:
-            for name in (COORDINATOR, *self._hosts):
+            for name in self._names():
                 self._keep(name)
                 self._run(name, "ip", "link", "set", "lo", "up")
-            for name in self._hosts:
-                self._join(name)
+            self._join_all()
         except (OSError, subprocess.CalledProcessError) as error:
             self.__exit__()
             said = getattr(error, "stderr", None) or str(error)
@@ -143,6 +144,13 @@ class Cables:
             total += int(numbers[names.index("TCPFastRetrans")])
         return total
 
+    def _names(self) -> list[str]:
+        return [COORDINATOR, *self._hosts]
+
+    def _join_all(self) -> None:
+        for number, name in enumerate(self._hosts):
+            self._join(COORDINATOR, name, number)
+
     def _keep(self, name: str) -> None:
         keeper = subprocess.Popen(
             ["unshare", "--net", "--", "sh", "-c", _KEEPER],
@@ -156,14 +164,14 @@ class Cables:
         if keeper.stdout.readline() != "ready\n":
             raise OSError(keeper.stderr.read())
 
-    def _join(self, name: str) -> None:
-        number = self._hosts.index(name)
-        ends = ((COORDINATOR, f"to_{name}", 1), (name, f"to_{COORDINATOR}", 2))
-        # Sends one packet at a time, as a network card does; otherwise the kernel passes on 64 kB with one header.
-        end = ["mtu", str(_MTU), "gso_max_segs", "1"]
+    def _join(self, center: str, name: str, number: int, whole_segments: bool = False) -> None:
+        """Join two places by a cable; with ``whole_segments``, the kernel may pass on 64 kB with one header."""
+        ends = ((center, f"to_{name}", 1), (name, f"to_{center}", 2))
+        # Sends one packet at a time, as a network card does.
+        end = ["mtu", str(_MTU), *([] if whole_segments else ["gso_max_segs", "1"])]
         there = ["netns", str(self._keepers[name].pid)]
         self._run(
-            COORDINATOR, "ip", "link", "add", ends[0][1], *end, "type", "veth", "peer", "name", ends[1][1], *end, *there
+            center, "ip", "link", "add", ends[0][1], *end, "type", "veth", "peer", "name", ends[1][1], *end, *there
         )
         for where, interface, last in ends:
             self._run(where, "ip", "link", "set", interface, "addrgenmode", "none")  # no IPv6 traffic
@@ -173,6 +181,62 @@ class Cables:
 
     def _run(self, name: str, *command: str) -> None:
         subprocess.run([*self.within(name), *command], check=True, capture_output=True, text=True)
+
+
+class Switch(Cables):
+    """The coordinator and its hosts, each in a network namespace with one cable to a switch; a context manager.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+    rate : str, optional
+        Of each cable, in each direction, such as "1gbit". Default: as fast as it can.
+
+    Raises
+    ------
+    NoNamespaces
+        In ``with``, as `Cables`.
+    """
+
+    lets_in = "10.77.0.0/16"
+
+    def __init__(self, hosts: Sequence[str], rate: str | None = None):
+        super().__init__(hosts)
+        self._rate = rate
+
+    def address(self, name: str) -> str:
+        return f"10.77.{self._number(name)}.2"
+
+    def cut(self, one: str, other: str) -> None:
+        """Lose all packets between two places, without a word to either."""
+        self._route("add", one, other)
+
+    def heal(self, one: str, other: str) -> None:
+        """End a cut."""
+        self._route("del", one, other)
+
+    def _names(self) -> list[str]:
+        return [_SWITCH, *super()._names()]
+
+    def _join_all(self) -> None:
+        forward = ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]
+        self._run(_SWITCH, *forward)
+        for name in super()._names():
+            number = self._number(name)
+            self._join(_SWITCH, name, number, whole_segments=self._rate is not None)
+            self._run(name, "ip", "route", "add", "default", "via", f"10.77.{number}.1")
+            if self._rate is not None:
+                limit = ["tbf", "rate", self._rate, "burst", "256kb", "latency", "50ms"]
+                for where, interface in ((_SWITCH, f"to_{name}"), (name, f"to_{_SWITCH}")):
+                    self._run(where, "tc", "qdisc", "add", "dev", interface, "root", *limit)
+
+    def _number(self, name: str) -> int:
+        return len(self._hosts) if name == COORDINATOR else self._hosts.index(name)
+
+    def _route(self, verb: str, one: str, other: str) -> None:
+        for sender, receiver in ((one, other), (other, one)):
+            way = ["from", self.address(sender), "to", self.address(receiver), "blackhole"]
+            self._run(_SWITCH, "ip", "rule", verb, *way)
 
 
 class Meters:

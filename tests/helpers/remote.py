@@ -1,5 +1,6 @@
 """Helpers of the tests of training on hosts: packed digits on three hosts, and the processes there."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.helpers.faults import alive, assert_nothing_left, assert_whole, children, wait_for, workers
@@ -18,7 +19,17 @@ from tests.helpers.training import (
 CONFIGURATIONS = [ALIKE[0], MIXED[1], ALIKE[2]]
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = len(CONFIGURATIONS), 3, 2, 77
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop segment of run%'"
+#: Where `hops_allowed`.
+DIRECT = ("SET madlib_mop.direct_hops = on",)
 RUN = {"metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}
+
+
+@contextmanager
+def hops_allowed(db):
+    """Let a superuser allow direct hops."""
+    db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on')")
+    yield
+    db.rows("DELETE FROM madlib_mop.setting WHERE name = 'direct_hops'")
 
 
 def prepare(hosts) -> dict[int, str]:

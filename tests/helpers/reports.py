@@ -302,6 +302,7 @@ def train_hostile_run(db, owner: str) -> int:
     """Train a small run with something of everything, whose names are code; return its run_id.
 
     It has validation data, metrics after each visit, a model that fails (13), one that a policy stops (2), and a clone.
+    It has six iterations: on a busy server, a run of fewer can end before the policy is evaluated.
     """
     rates, batches = (0.003, 0.01, 0.03), (11, 21)  # none divides a segment's 120 rows: all share a trace
     chosen = [(m, f"Adam(lr={rate})", batch) for m in (1, 2) for rate in rates for batch in batches]
@@ -325,7 +326,7 @@ def train_hostile_run(db, owner: str) -> int:
         "CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)",
         f"INSERT INTO mst (model_id, compile_params, fit_params) VALUES {values}",
         "CREATE TABLE mst_summary AS SELECT 'arch'::varchar AS model_arch_table, NULL::varchar AS object_table",
-        f"SELECT madlib.madlib_keras_fit_multiple_model('\"{PACKED}\"', '\"{MODELS}\"', 'mst', 3, validation_table =>"
+        f"SELECT madlib.madlib_keras_fit_multiple_model('\"{PACKED}\"', '\"{MODELS}\"', 'mst', 6, validation_table =>"
         " 'valid', metrics_compute_frequency => 1, seed => 3, schedule => 'rotation', metrics_every => 'visit',"
         f" policy => {_quoted(policy)}, description => {_quoted(CLASS)})",
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.conftest import Cluster
 from tests.helpers.hosts import HOSTS, Hosts, joined, start_cluster
-from tests.helpers.network import COORDINATOR, Cables, Count, Meters, NoNamespaces
+from tests.helpers.network import COORDINATOR, Cables, Count, Meters, NoNamespaces, Switch
 
 _VISITS = """
 SELECT count(*), sum(state_bytes)::bigint, (sum(state_bytes) FILTER (WHERE (epoch, position) = (1, 1)))::bigint
@@ -110,17 +110,30 @@ def cabled_hosts() -> Iterator[tuple[Hosts, Cables]]:
     NoNamespaces
         If that is impossible.
     """
+    with Cables(HOSTS) as cables, _within(cables) as hosts:
+        yield hosts, cables
+
+
+@contextlib.contextmanager
+def switched_hosts(rate: str | None = None) -> Iterator[tuple[Hosts, Switch]]:
+    """Do the same, with hosts that reach each other (`Switch`)."""
+    with Switch(HOSTS, rate) as switch, _within(switch, Switch.lets_in) as hosts:
+        yield hosts, switch
+
+
+@contextlib.contextmanager
+def _within(cables: Cables, lets_in: str | None = None) -> Iterator[Hosts]:
     with contextlib.ExitStack() as stack:
-        cables = stack.enter_context(Cables(HOSTS))
         coordinator = stack.enter_context(_destroyed(start_cluster("wire", within=cables.within(COORDINATOR))))
         clusters = {}
         for name in HOSTS:
             address = cables.address(name)
             listens = f"listen_addresses = '127.0.0.1, {address}'"
-            host = start_cluster(f"wire-{name}", listens, within=cables.within(name), lets_in=f"{address}/30")
+            own = lets_in or f"{address}/30"
+            host = start_cluster(f"wire-{name}", listens, within=cables.within(name), lets_in=own)
             clusters[name] = stack.enter_context(_destroyed(host))
         ways = {name: {"host": cables.address(name)} for name in HOSTS}
-        yield stack.enter_context(joined(coordinator, clusters, ways)), cables
+        yield stack.enter_context(joined(coordinator, clusters, ways))
 
 
 @contextlib.contextmanager

@@ -17,9 +17,8 @@ import psycopg2
 import pytest
 from mop_backend.memory import share_of_memory
 
-from madlib_mop.engines.hosts.relay import Relay
 from tests.helpers.faults import BackgroundFit, wait_for
-from tests.helpers.hosts import ANALYST, PASSWORD
+from tests.helpers.hosts import ANALYST, relay_to
 from tests.helpers.remote import assert_gone, processes, trainers_at
 from tests.helpers.security.attacks import SOFTMAX, user
 from tests.helpers.training import MIXED, load_architectures, load_digits, script, select_configurations
@@ -168,17 +167,6 @@ def test_each_host_deals_out_its_own_memory(hosts):
     for name, shares in expected.items():
         assert all(share <= limit < share + (2 << 30) for share, limit in zip(shares, found[name], strict=True)), found
     assert_gone(hosts, seen, within_s=5.0)
-
-
-def relay_to(hosts, name: str = "alpha", **changes) -> Relay:
-    """Return a relay that has logged in at a host."""
-    at = hosts.at[name]
-    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
-    way = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, "user": ANALYST, "password": PASSWORD}
-    access = {"needs_password": True, "coordinator": coordinator, "key": bytes(key).hex()}
-    relay = Relay()
-    relay.do({"op": "connect", "server": name, "run_id": 1, "options": {**way, **changes}, **access}, [])
-    return relay
 
 
 class Middleman:

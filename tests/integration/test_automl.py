@@ -361,6 +361,8 @@ REFUSED = [
     ("budget", {"automl_params": "budget_s=0"}, "22023", "budget_s"),
     ("seconds", {"max_seconds": 0}, "22023", "max_seconds must be a number above 0"),
     ("two limits", {"max_seconds": 9, "automl_params": "budget_s=8"}, "22023", "two names of one limit"),
+    ("copies", {"copies": 0}, "22023", "copies must be at least 1. Received: 0"),
+    ("checkpoints", {"checkpoint_every": 0}, "22023", "checkpoint_every must be at least 1. Received: 0"),
     ("objective", {"objective": "accuracy"}, "22023", "objective is unknown. Received: 'accuracy'"),
     ("constraints", {"constraints": "loss <= 1"}, "22023", "constraints must be a list such as"),
     (

@@ -41,7 +41,7 @@ def test_every_setting_is_listed():
 
     listed = re.findall(r"^\| `(\w+)`", section(PAGE, "Settings"), re.MULTILINE)
     superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions", "max_runs", "reading_limit_s"}
-    superusers.add("shard_directory")
+    superusers |= {"shard_directory", "hop_address", "hop_ports"}
     callers = {"segments", "hosts", "admission"}
     assert set(listed) == {*callers, *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 

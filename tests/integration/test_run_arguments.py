@@ -12,7 +12,7 @@ FIT = "madlib_keras_fit_multiple_model"
 GIVEN = {
     "source_table": "iris_train_packed", "validation_table": "iris_test_packed", "metrics_compute_frequency": 2,
     "name": "first", "description": "it's \"so\"", "seed": 3, "schedule": "Rotation ",
-    "max_seconds": 86400.5,
+    "max_seconds": 86400.5, "copies": 3, "checkpoint_every": 4,
 }  # fmt: skip
 ARGUMENTS = "SELECT arguments FROM madlib_mop.run WHERE run_id = %s"
 SUMMARY = "SELECT source_table, validation_table, model, model_selection_table, name, description FROM {}_summary"
@@ -43,6 +43,12 @@ def test_a_run_keeps_every_argument_of_its_call(fitted, bench):
     assert kept == {**defaults, **given, **named}
     row = bench.rows(SUMMARY.format("models"))
     assert row == [("iris_train_packed", "iris_test_packed", "models", "mst", "first", GIVEN["description"])]
+
+
+def test_the_caller_is_told_that_states_which_stay_at_no_host_have_no_copies_there(fitted, bench):
+    assert "copies, checkpoint_every: not used, because no state of this run stays at a host" in fitted.notices
+    usual = {"source_table": "iris_train_packed", "copies": 2, "checkpoint_every": None}
+    assert "not used" not in fit(bench, "usual", "mst", 1, **usual).notices
 
 
 @pytest.mark.slow

@@ -10,13 +10,14 @@ import pytest
 from tests.helpers.security.attacks import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
-# SECURITY DEFINER functions: one requires a host's key, triggers a row that a policy has accepted, and the last two
+# SECURITY DEFINER functions: one requires a host's key, triggers a row that a policy has accepted, and the last three
 # what the library's own code has left in memory.
 DEFINERS = {"segment_open(text)", "_change_viewer()", "job_queue()", "n_job_workers()", "_change_registry()",
-            "_change_recording()", "_read_version()", "_record_challenger()"}  # fmt: skip
-# Tables without rights for anyone: they contain access data of hosts, or must not be locked by others. The view of
-# hosts shows them without that data, with its owner's rights.
-CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard", "madlib_mop.reserved_table"}
+            "_change_recording()", "_read_version()", "_record_challenger()", "segment_as_owner()"}  # fmt: skip
+# Tables without rights for anyone: they contain access data of hosts or states of other servers' runs, or must not be
+# locked by others. The view of hosts shows them without that data, with its owner's rights.
+CLOSED = {"madlib_mop.coordinator", "madlib_mop.held_state", "madlib_mop.host", "madlib_mop.host_shard",
+          "madlib_mop.reserved_table", "madlib_mop.state_copy"}  # fmt: skip
 OPENING_VIEWS = {"madlib_mop.hosts"}
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,

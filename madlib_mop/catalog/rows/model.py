@@ -97,6 +97,48 @@ class BestState(Document):
     weights_digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class HomeState(Document):
+    """An older state of a model in a slot: the newest one before the model began to hop from host to host.
+
+    Attributes
+    ----------
+    epoch, position : int
+        Of the newest visit that it contains.
+    slot, version, state_bytes, model_bytes, forward_parts : int
+    digest, weights_digest : str
+        As of a `ModelRow`.
+    """
+
+    epoch: int
+    position: int
+    slot: int
+    version: int
+    state_bytes: int
+    model_bytes: int
+    forward_parts: int
+    digest: str
+    weights_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateCopyRow(Row):
+    """A state that a host holds for a model: a row of `madlib_mop.state_copy`; see there."""
+
+    run_id: int
+    mst_key: int
+    version: int
+    server: str
+    epoch: int
+    position: int
+    segment_id: int
+    state_bytes: int
+    forward_parts: int
+    digest: str
+    weights_digest: str
+    released: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow(Row):
     """One configuration of a run and its progress: a row of `madlib_mop.model`.
@@ -121,7 +163,12 @@ class ModelRow(Row):
     state_version : int
         Of its newest state; each kept visit adds 1. Below 0 where that is a `BestState`.
     state_slot, state_bytes : int or None
-        Where that state is, and its size; `StateSlots` moves it while a run goes on.
+        Where that state is, and its size; `StateSlots` moves it while a run goes on. The slot is None while a host
+        holds the state.
+    state_server : str or None
+        The foreign server of that host.
+    home_state : HomeState or None
+        An older state that is in a slot, while the newest one is at a host.
     model_bytes : int or None
         Size of its weights.
     forward_parts : int or None
@@ -173,6 +220,8 @@ class ModelRow(Row):
     command_id: int | None = None
     hyper_parameters: Json = field(default_factory=dict, repr=False)
     multiplications: int | None = None
+    state_server: str | None = None
+    home_state: HomeState | None = column(HomeState.from_json, default=None)
 
     @property
     def configuration(self) -> Configuration:

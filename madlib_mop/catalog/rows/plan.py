@@ -416,6 +416,22 @@ class PolicyPlan(Document):
     timeout_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class HopPlan(Document):
+    """Models hop from host to host, and their states stay at hosts between visits.
+
+    Attributes
+    ----------
+    copies : int
+        How many of a model's newest states hosts hold.
+    checkpoint_every : int or None
+        After every so many iterations, a model's state comes to this server; it does after the last one in any case.
+    """
+
+    copies: int = 2
+    checkpoint_every: int | None = None
+
+
 def query_of_policy(given: str) -> str:
     """Return the query of the argument policy."""
     return given.strip().rstrip(";").strip()
@@ -455,6 +471,8 @@ class Plan:
         (`schedule.scheduler`). Older plans do not have it.
     trainer_idle_s : float
         How long trainers wait for a later run after the end of this one. In older plans, 0.
+    direct_hops : HopPlan or None
+        None: all states pass this server.
     """
 
     training: PackedData
@@ -474,6 +492,7 @@ class Plan:
     time_limit_s: float | None = None
     any_trainer: bool = False
     trainer_idle_s: float = 0.0
+    direct_hops: HopPlan | None = None
 
     @property
     def all_here(self) -> bool:
@@ -513,6 +532,7 @@ class Plan:
             time_limit_s=found.get("time_limit_s"),
             any_trainer=found.get("any_trainer", False),
             trainer_idle_s=found.get("trainer_idle_s", 0.0),
+            direct_hops=_if_there(HopPlan.from_json, found.get("direct_hops")),
         )
 
     def as_json(self) -> Json:
@@ -541,6 +561,7 @@ class Plan:
             "search": self.search,
             "sample": self.sample,
             "policy": self.policy,
+            "direct_hops": self.direct_hops,
         }
         for name, part in parts.items():
             if part is not None:

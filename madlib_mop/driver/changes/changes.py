@@ -319,6 +319,7 @@ class Changes:
     def _(self, change: Exploit, issuer: _Issuer) -> _Effect:
         new = self._proposed.configuration(change.model_id, change.compile_params, change.fit_params)
         keep = new.has_optimizer_of(self._models[change.source].configuration)
+        self._bring_home(change.source)
         slot = self._slots.begin_write(change.mst_key)
 
         def write() -> tuple[Sequence[int], _Apply]:
@@ -373,6 +374,7 @@ class Changes:
             self._refuse_duplicate(new, source.start_weights)
             return self._adding([model], f"mst_key {model.mst_key} begins as a clone of mst_key {source.mst_key}")
         keep = change.keep_optimizer and new.has_optimizer_of(old)
+        self._bring_home(source.mst_key)
 
         def write(slot: int) -> None:
             newest = self._record.lock_model(self._run_id, source.mst_key)
@@ -389,12 +391,24 @@ class Changes:
         assert came_from is not None, "a replay clones what was cloned"
         takes = clone.taken_over
         keep = takes.optimizer if takes is not None and takes.mst_key == came_from.mst_key else None
+        self._bring_home(came_from.mst_key)
 
         def write(slot: int) -> None:
             newest = self._record.lock_model(self._run_id, came_from.mst_key)
             self._models.cloned(untrained(clone), newest, slot, came_from, keep)
 
         return self._cloning(clone.mst_key, write, "")
+
+    def _bring_home(self, mst_key: int) -> None:
+        """Have the newest state of a model on this server. Raises NotYet if its host is away, and CommandRefused if no
+        driver trains the run."""
+        if self._side.bring_home(mst_key):
+            return
+        if not self._side.trains:
+            raise CommandRefused(
+                f"a host holds the state of mst_key {mst_key}, and the run is not training: resume the run first"
+            )
+        raise NotYet
 
     def _cloning(self, key: int, clone: Callable[[int], None], detail: str) -> _Effect:
         """Add a clone that ``clone`` writes, with its state in the slot that it is given."""

@@ -82,6 +82,11 @@ class RunSide:
             While the group is in a visit.
         """
 
+    def bring_home(self, mst_key: int) -> bool:
+        """Have the newest state of a model in a slot, to copy it; return False if a host holds it, and it cannot be
+        fetched now."""
+        return self.record.lock_model(self.run.run_id, mst_key).state_server is None
+
     def turn_of(self, mst_key: int) -> int:
         """Return a model's number in the rotation."""
         came_from = self.models[mst_key].cloned_from

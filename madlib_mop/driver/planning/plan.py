@@ -12,11 +12,21 @@ from types import ModuleType
 from typing import Any
 
 from madlib_mop.calls.limits import MAX_SEED
+from madlib_mop.calls.shared import CHECKPOINT_EVERY, COPIES
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import ModelRow
-from madlib_mop.catalog.rows.plan import FusedPlan, PolicyPlan, PreprocessorRow, SamplePlan, SearchPlan, query_of_policy
+from madlib_mop.catalog.rows.plan import (
+    FusedPlan,
+    HopPlan,
+    Plan,
+    PolicyPlan,
+    PreprocessorRow,
+    SamplePlan,
+    SearchPlan,
+    query_of_policy,
+)
 from madlib_mop.catalog.rows.run import RunRow, SegmentRow
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import warn_changed
@@ -244,11 +254,14 @@ def complete_plan(
         )
     else:
         models, weights = [], selection.start_weights
-    sample = fused = policy = None
+    sample = fused = policy = hops = None
     if inputs.schedule != AVERAGING:  # models that hop
         sample = plan_sample(session, a, data)
         fused = _plan_fused_groups(inputs, settings, checked.configurations, models, warm, search)
         policy = plan_policy(call, settings)
+        # fused models, and those of a search that copies states, would need more than the newest states of one
+        if fused is None and (search is None or search.method != "pbt"):
+            hops = HopPlan(a["copies"], a["checkpoint_every"])
     # what a trainer keeps of frozen layers is larger than the rows, so a shard's is kept in one trainer only
     archs = (configuration.arch for configuration in checked.configurations.values())
     keeps_features = settings.materialise_features and any(map(has_frozen_layers, archs))
@@ -273,6 +286,7 @@ def complete_plan(
             settings,
             output,
             may_stay=inputs.schedule != AVERAGING and not keeps_features,
+            hops=hops,
             fused_training=fused,
             class_weight=checked.class_weight,
             summary=summary,
@@ -282,6 +296,8 @@ def complete_plan(
             time_limit_s=a.get("max_seconds") if search is None else None,
         ),
     )
+    if inputs.schedule != AVERAGING:
+        _tell_of_hops(session, a, run.plan)
     return RunPlan(
         run, models, data.segments(sample), weights, warm, selection.functions.objects, data.settings,
         data.preprocessor,
@@ -352,6 +368,18 @@ def plan_policy(call: Call, settings: Settings) -> PolicyPlan | None:
     finally:
         _set_path(call.session, "pg_catalog, pg_temp")
     return PolicyPlan(query, path, settings.policy_timeout_s)
+
+
+def _tell_of_hops(session: CallerSession, arguments: Mapping[str, Any], plan: Plan) -> None:
+    """Write a NOTICE if the arguments about direct hops have no effect, or not the whole one."""
+    given = [a.name for a in (COPIES, CHECKPOINT_EVERY) if arguments[a.name] != a.default]
+    if plan.direct_hops is None:
+        if given:
+            session.notice(f"{', '.join(given)}: not used, because no state of this run stays at a host")
+        return
+    n_hosts = len({shard.server for shard in plan.training.segments} - {None})
+    if COPIES.name in given and plan.direct_hops.copies > n_hosts:
+        session.notice(f"copies: the rows are at {n_hosts} hosts, so states of a model are at no more hosts")
 
 
 def _set_path(session: CallerSession, path: str | None) -> None:

@@ -58,6 +58,7 @@ def plan_replay(call: Call, record: Record) -> RunPlan:
         fused_training=_fused_again(run.plan.fused_training, visits),
         policy=None,  # its commands are repeated
         time_limit_s=None,  # each model ends where it ended
+        direct_hops=None,  # clones need states in the middle of an iteration
     )
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = RunRow(

@@ -10,7 +10,7 @@ from typing import Any
 from madlib_mop.catalog.drivers import n_segment_sessions
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import OutputName, OutputSummary, Plan, PreprocessorRow, SamplePlan
+from madlib_mop.catalog.rows.plan import HopPlan, OutputName, OutputSummary, Plan, PreprocessorRow, SamplePlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow, SegmentRow
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table, read_preprocessor_row
@@ -102,10 +102,13 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation, may_stay: bool, **others: Any) -> Plan:
+    def plan(
+        self, settings: Settings, output: Relation, may_stay: bool, hops: HopPlan | None = None, **others: Any
+    ) -> Plan:
         """Return a run's plan: data for the workers, output tables, and other fields.
 
-        ``may_stay`` is whether its models gain by staying with one trainer, if each trainer has room for all rows.
+        ``may_stay`` is whether its models gain by staying with one trainer, if each trainer has room for all rows;
+        ``hops``, how its models hop from host to host if they do; None if they may not.
         """
         plan = Plan(
             training=self.source.as_plan(),
@@ -123,7 +126,8 @@ class Data:
         shards = [shard for packed in plan.data_sets.values() for shard in packed.segments]
         have_room = sum(shard.n_bytes for shard in shards) <= min(_FEW_BYTES, settings.shard_cache_bytes)
         any_trainer = may_stay and have_room and plan.all_here and not self.gpus
-        return replace(plan, any_trainer=any_trainer)
+        has_hosts = any(shard.server is not None for shard in plan.training.segments)
+        return replace(plan, any_trainer=any_trainer, direct_hops=hops if settings.direct_hops and has_hosts else None)
 
     def summary(self, **others: Any) -> OutputSummary:
         """Return the summary of a run's output: the columns that describe the tables, and others."""

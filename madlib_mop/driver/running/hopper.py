@@ -10,15 +10,21 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeGuard
 
+from mop_backend.frames import Header
 from mop_backend.machine import processors
 from mop_backend.messages import (
     CommittedVisit,
+    Died,
     Done,
     Evaluated,
+    Failed,
     FailedMember,
     MetricsComputed,
     Order,
     ShardName,
+    SqlFailed,
+    StateAway,
+    StateGone,
     StateWrite,
     Train,
     VisitsCommitted,
@@ -27,6 +33,7 @@ from mop_backend.refusals import how_to_train_again
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.plan import HopPlan
 from madlib_mop.catalog.rows.run import Metric, RunRow, SearchEvent
 from madlib_mop.catalog.rows.states import ChangeState, ModelState
 from madlib_mop.catalog.run_models import RunModels
@@ -38,7 +45,17 @@ from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations, evaluation_task
 from madlib_mop.driver.running.loop import InFlight, RetryDecision, RunLoop, place_of
 from madlib_mop.driver.running.policy import Policy
-from madlib_mop.driver.running.segments import PolicyAnswered, PolicyFailed, Segments
+from madlib_mop.driver.running.segments import (
+    PolicyAnswered,
+    PolicyFailed,
+    SegmentEvent,
+    SegmentLost,
+    SegmentReady,
+    Segments,
+    TaskAnswered,
+    TaskFailed,
+)
+from madlib_mop.driver.running.states_at_hosts import Again, StatesAtHosts
 from madlib_mop.driver.session.progress import ProgressReporter
 from madlib_mop.errors import DataDamaged, from_dict
 from madlib_mop.models.sharing import signature_of
@@ -133,6 +150,13 @@ class RunningModels(RunSide):
         self.evaluations = Evaluations(record, run, self.scheduler, self.models, self.groups.unit_of)
         self.pause = RunPause(run.paused_by is not None, segments, self.scheduler, progress)
         self._held: set[Unit] = set()  # fused groups for which a command waits
+        self.at_hosts: StatesAtHosts | None = None
+        if run.plan.direct_hops is not None:
+            unit_of, tell = self.groups.unit_of, progress.tell
+            self.at_hosts = StatesAtHosts(record, run, self.scheduler, self.slots, unit_of, segments, tell)
+
+    def bring_home(self, mst_key: int) -> bool:
+        return self.at_hosts is None or self.at_hosts.bring_home(mst_key)
 
     @property
     def in_search(self) -> bool:
@@ -319,7 +343,11 @@ class Hopper(RunLoop[Task]):
         self._groups = self._running.groups
         self._evaluations = self._running.evaluations
         self._policy = policy
+        self._at_hosts = self._running.at_hosts
+        self._up: set[int] = set()  # segments whose sessions are open
+        self._again: dict[int, Again] = {}  # by segment: the recorded visit that it makes again
         self._compacted = 0.0
+        self._servers = {shard.segment_id: shard.server for shard in run.plan.training.segments}
         for shard in run.plan.training.segments:
             self._plan.segment_down(shard.segment_id)
 
@@ -338,6 +366,8 @@ class Hopper(RunLoop[Task]):
             self._changes.apply(commands)
 
     def _begun(self) -> None:
+        if self._at_hosts is not None:
+            self._at_hosts.sweep()
         self._running.dissolve_repeated()
         for decider in self._deciders:
             self._changes.make_all(decider.begin(self._models))
@@ -350,6 +380,8 @@ class Hopper(RunLoop[Task]):
 
     def _is_over(self) -> bool:
         if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
+            return False
+        if self._again or (self._at_hosts is not None and not self._at_hosts.all_home()):
             return False
         self._apply_commands()
         return self._plan.done
@@ -365,9 +397,14 @@ class Hopper(RunLoop[Task]):
 
     def _start_tasks(self) -> None:
         if not self._running.pause.keeps(bool(self._in_flight)):
+            self._start_again()
             super()._start_tasks()
+        elif not self._in_flight:
+            self._up.clear()
 
     def _tick(self) -> None:
+        if self._at_hosts is not None:
+            self._at_hosts.tick()
         self._running.dissolve_repeated()
         self._compact()
         for decider in self._deciders:
@@ -376,6 +413,8 @@ class Hopper(RunLoop[Task]):
     def _ended(self) -> None:
         for decider in self._deciders:
             self._changes.make_all(decider.ended())
+        if self._at_hosts is not None:
+            self._at_hosts.end()
         self._progress.run_over()
 
     def _order(self, flight: InFlight[Task], attempt: int) -> Order:
@@ -383,8 +422,9 @@ class Hopper(RunLoop[Task]):
         places = self._groups.places(task.unit)
         if isinstance(task, Evaluation):
             return self._evaluations.order(task, places)
+        stays = self._stays_at_host(task)
         return Train(
-            members=tuple(self._write(flight, key) if self._makes(key, task) else None for key in places),
+            members=tuple(self._write(flight, key, stays) if self._makes(key, task) else None for key in places),
             shard=ShardName("training", task.segment),
             epoch=task.epoch,
             position=task.position,
@@ -392,6 +432,81 @@ class Hopper(RunLoop[Task]):
             place=place_of(task),
             sample=self._sample_of(task),
         )
+
+    # States at hosts
+
+    def _without_state(self, task: Task, answer: StateAway | StateGone) -> None:
+        assert self._at_hosts is not None, "hosts hold states"
+        self._plan.requeue(task)
+        if isinstance(answer, StateAway):
+            self._at_hosts.away(task.unit, answer)
+        else:
+            self._at_hosts.gone(answer)
+
+    def _start_again(self) -> None:
+        """Begin the visits that are made again, outside the schedule: their segments are not in it meanwhile."""
+        if self._at_hosts is None:
+            return
+        for segment, again in self._at_hosts.next_again(self._up - self._in_flight.keys()):
+            self._plan.segment_down(segment)
+            visit = again.visit
+            task = Visit(self._groups.unit_of(again.mst_key), segment, visit.epoch, visit.position)
+            flight = self._in_flight[segment] = InFlight(task, time.monotonic())
+            slot = None if self._servers[segment] is not None else self._begin_write(flight, again.mst_key)
+            flight.order = Train(
+                members=(StateWrite(again.mst_key, slot, again.version),),
+                shard=ShardName("training", segment),
+                epoch=visit.epoch,
+                position=visit.position,
+                attempt=self._attempts.begin(task),
+                place=place_of(task),
+                again_from=again.from_version,
+            )
+            self._again[segment] = again
+            self._segments.begin(segment, flight.order)
+
+    def _happened(self, event: SegmentEvent) -> None:
+        if isinstance(event, SegmentReady):
+            self._up.add(event.segment)
+            if self._at_hosts is not None:
+                self._at_hosts.ready(event.segment)
+        elif isinstance(event, SegmentLost):
+            self._up.discard(event.segment)
+        if isinstance(event, SegmentLost | TaskAnswered | TaskFailed) and event.segment in self._again:
+            self._again_ended(self._again.pop(event.segment), self._in_flight.pop(event.segment), event)
+            if not isinstance(event, SegmentLost):
+                self._plan.segment_up(event.segment)
+        else:
+            super()._happened(event)
+
+    def _again_ended(
+        self, again: Again, flight: InFlight[Task], event: SegmentLost | TaskAnswered | TaskFailed
+    ) -> None:
+        """Continue after a visit that was to be made again."""
+        assert self._at_hosts is not None, "it has asked for it"
+        self._signal.changed()
+        answer = event.answer if isinstance(event, TaskAnswered) else None
+        if isinstance(answer, VisitsCommitted):
+            self._end_write(flight, {visit.mst_key: visit.state_bytes for visit in answer.committed})
+            self._at_hosts.made(again)
+            return
+        self._end_write(flight)
+        if isinstance(answer, StateGone):
+            self._at_hosts.base_gone(again, answer)
+            return
+        self._at_hosts.not_made(again)
+        if isinstance(answer, StateAway):
+            self._at_hosts.away([again.mst_key], answer)
+        elif not isinstance(event, SegmentLost):
+            if isinstance(answer, Died):
+                self._plan.trainer_died(event.segment)
+            failed = answer if isinstance(answer, Failed | Died) else SqlFailed(_error_of(event))
+            decision = self._attempts.decide(flight.task, failed)
+            if decision.ends_run:
+                raise from_dict(decision.error)
+            if not decision.again and self._models[again.mst_key].state is not ModelState.FAILED:
+                self._plan.drop(flight.task.unit)
+                self._write_failure(again.mst_key, flight.task, decision)
 
     def _sample_of(self, visit: Visit) -> int | None:
         """Return the segment of the sample on which the model is evaluated after the visit, if that is due."""
@@ -406,12 +521,31 @@ class Hopper(RunLoop[Task]):
         """Return whether the model of a place makes a visit; models of a unit can have ended before the others."""
         return mst_key is not None and self._models[mst_key].is_alive and self._groups.joins(mst_key, visit)
 
-    def _write(self, flight: InFlight[Task], mst_key: int) -> StateWrite:
-        """Return the slot for a model's next state."""
-        return StateWrite(mst_key, self._begin_write(flight, mst_key), self._models[mst_key].state_version + 1)
+    def _write(self, flight: InFlight[Task], mst_key: int, stays: bool) -> StateWrite:
+        """Return the slot for a model's next state, unless it stays at the segment's host."""
+        slot = None if stays else self._begin_write(flight, mst_key)
+        return StateWrite(mst_key, slot, self._models[mst_key].state_version + 1)
+
+    def _stays_at_host(self, visit: Visit) -> bool:
+        """Return whether the states that a visit makes stay at the segment's host."""
+        hops = self._running.run.plan.direct_hops
+        if hops is None or self._servers[visit.segment] is None:
+            return False
+        members = [self._models[key] for key in visit.unit if self._makes(key, visit)]
+        return not any(self._comes_home(model, visit, hops) for model in members)
+
+    def _comes_home(self, model: ModelRow, visit: Visit, hops: HopPlan) -> bool:
+        """Return whether the state that a visit makes is needed on this server: output tables, checkpoints and best
+        states are made of those after complete iterations."""
+        if visit.position < self._n_segments:
+            return False
+        is_due = hops.checkpoint_every is not None and model.iteration(visit.epoch) % hops.checkpoint_every == 0
+        return visit.epoch == model.last_epoch or is_due or bool((model.early_stopping or {}).get("restore_best"))
 
     def _done(self, flight: InFlight[Task], answer: Done, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
+        if self._at_hosts is not None:
+            self._at_hosts.reached(task.unit)
         epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
         self._account.add(Span(task.unit, task.at, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
@@ -444,10 +578,16 @@ class Hopper(RunLoop[Task]):
         assert isinstance(order, Train), "it was a visit"
         keys = [write.mst_key for write in order.members if write is not None]
         visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in keys}
-        kept = [CommittedVisit(key, v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None]
+        recorded: dict[int, ModelRow] = {}
+        if len(order.members) > 1 or any(write is not None and write.slot is None for write in order.members):
+            recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
+        kept = [
+            CommittedVisit(key, v.digest_out, v.state_bytes, recorded[key].state_server if key in recorded else None)
+            for key, v in visits.items()
+            if v is not None
+        ]
         failed: list[FailedMember] = []
         if len(order.members) > 1:  # the failure of a member is committed with the visits of the others
-            recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
             failed = [
                 FailedMember(key, recorded[key].state_detail or "")
                 for key in visits
@@ -478,7 +618,7 @@ class Hopper(RunLoop[Task]):
             self._models.failure_kept(member.mst_key, member.reason)
             self._failed(member.mst_key, member.reason, was_alive)
         for visit in kept:
-            self._models.visit_kept(visit.mst_key, visit.digest, task.epoch, task.position)
+            self._models.visit_kept(visit.mst_key, visit.digest, task.epoch, task.position, visit.server)
         if not kept:
             self._plan.failed(task)
             return
@@ -526,6 +666,10 @@ class Hopper(RunLoop[Task]):
             self._plan.finished(task, 0.0)  # an evaluation of one of several models: the others continue
         else:
             self._plan.failed(task)
+        self._write_failure(mst_key, task, decision)
+
+    def _write_failure(self, mst_key: int, task: Task, decision: RetryDecision) -> None:
+        """Record that a model has failed by a task, and continue without it."""
         model = self._models[mst_key]
         if model.state is ModelState.FAILED:  # another of its evaluations has already failed
             return
@@ -540,6 +684,8 @@ class Hopper(RunLoop[Task]):
 
     def _failed(self, mst_key: int, reason: str, was_alive: bool) -> None:
         """Continue without a failed model; its failure is recorded. The deciders were told of one that was stopped."""
+        if self._at_hosts is not None:
+            self._at_hosts.forget(mst_key)
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
@@ -548,8 +694,18 @@ class Hopper(RunLoop[Task]):
                 self._changes.make_all(decider.failed(mst_key))
 
     def _compact(self) -> None:
+        if self._at_hosts is not None:
+            return  # few states are here, and older ones than those that it would move
         if time.monotonic() - self._compacted > self._slots.pause_s:
             self._compacted = time.monotonic()
             busy = {key for flight in self._in_flight.values() for key in flight.task.unit}
             kept = map(best_key, self._models)  # a visit does not write its model's best state
             self._slots.compact({*self._models, *kept} - busy)
+
+
+def _error_of(event: TaskAnswered | TaskFailed) -> Header:
+    """Return the error of a task that has failed."""
+    if isinstance(event, TaskFailed):
+        return event.error
+    assert isinstance(event.answer, SqlFailed), "segments answer the others themselves"
+    return event.answer.error

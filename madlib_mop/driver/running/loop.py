@@ -29,6 +29,8 @@ from mop_backend.messages import (
     Failed,
     Order,
     SqlFailed,
+    StateAway,
+    StateGone,
     Train,
 )
 
@@ -201,6 +203,10 @@ class RunLoop(ABC, Generic[_Task]):
     def _refused(self, task: _Task, decision: RetryDecision) -> None:
         """Continue after a task without a result."""
 
+    def _without_state(self, task: _Task, answer: StateAway | StateGone) -> None:
+        """Continue after a task whose models' states could not be had from their host."""
+        raise AssertionError("the states of this run are on this server")
+
     def _happened(self, event: SegmentEvent) -> None:
         """Continue after an event."""
         match event:
@@ -228,6 +234,10 @@ class RunLoop(ABC, Generic[_Task]):
     def _answered(self, flight: InFlight[_Task], answer: Answer) -> None:
         if isinstance(answer, Done):
             self._done(flight, answer, time.monotonic())
+        elif isinstance(answer, StateAway | StateGone):
+            if not self._was_kept(flight):  # another session may have done the same order
+                self._end_write(flight)
+                self._without_state(flight.task, answer)
         else:
             assert isinstance(answer, Failed | Died | SqlFailed), "segments answer the others themselves"
             if isinstance(answer, Died):

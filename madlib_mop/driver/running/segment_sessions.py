@@ -18,12 +18,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
 from mop_backend.messages import (
     Answer,
+    Detour,
     Done,
     Failed,
     HostGone,
@@ -36,12 +37,15 @@ from mop_backend.messages import (
     ShardName,
     SqlFailed,
     StartTrainer,
+    StateAway,
+    StateGone,
     Unread,
     as_text,
     read_answer,
 )
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
@@ -181,6 +185,19 @@ class SegmentSessions:
         events, self._events = self._events, []
         return events
 
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+        """Read the parts of a model's newest state at its host; see `segments.Segments`."""
+        from madlib_mop.driver.running.host_sessions import fetch_state  # brings psycopg 3 along
+
+        return fetch_state(self._record, self._run_id, model)
+
+    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+        """Send each host the states that it is to hold; see `segments.Segments`."""
+        from madlib_mop.driver.running.host_sessions import sweep_host
+
+        for server, of_server in copies.items():
+            sweep_host(self._record, self._run_id, server, of_server)
+
     def pause(self) -> None:
         """End all sessions, until `open`; an evaluation of the policy, which has a time limit, is not disturbed."""
         self._is_paused = True
@@ -272,6 +289,17 @@ class _Shared:
     tell: Callable[[str], None]
     renew_login: Callable[[], None]
     host_wait_s: float
+    told_detours: set[tuple[str, str]] = field(default_factory=set)
+
+    def tell_detours(self, detours: Sequence[Detour]) -> None:
+        """Write one NOTICE for each pair of hosts whose states go through this server."""
+        for detour in detours:
+            if (pair := (detour.sender, detour.receiver)) not in self.told_detours:
+                self.told_detours.add(pair)
+                self.tell(
+                    f"states go from host {detour.sender} to host {detour.receiver} through this server:"
+                    f" {detour.reason}"
+                )
 
 
 @dataclass
@@ -443,6 +471,7 @@ class _Worker:
                 raise _HostLost(answer.server, answer.message)
             if isinstance(answer, Done):
                 self._shared.consistency.check_versions(answer.versions)
+                self._shared.tell_detours(answer.detours)
             event = TaskAnswered(self._segment, answer)
             self._n_lost_at_work = 0
         except StatementFailed as failure:

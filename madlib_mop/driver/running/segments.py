@@ -3,12 +3,14 @@
 `segment_sessions.SegmentSessions` implements it with sessions of the server; unit tests, with a fake.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from mop_backend.frames import Header
-from mop_backend.messages import Answer, Order
+from mop_backend.messages import Answer, Order, StateAway, StateGone
 
+from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 
 
@@ -100,6 +102,13 @@ class Segments(Protocol):
         MopError
             If the run cannot go on: a segment stays lost, or its rows or the libraries' versions are not the run's.
         """
+
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+        """Return the parts of a model's newest state, which a host holds, or why that is not possible now."""
+
+    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+        """Let each host let go of all states of the run but these, and of those of runs that are over; no segment may
+        have a task. A host that cannot be reached is left out."""
 
     def pause(self) -> None:
         """End all sessions, until `open`; no segment may have a task."""

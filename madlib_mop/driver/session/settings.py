@@ -37,7 +37,7 @@ _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 _TRAINER_IDLE_S = 120
 _POLICY_TIMEOUT_S = 10
-CALLER_SWITCHES = ("materialise_features", "fused_training", "share_trainers", "backend")
+CALLER_SWITCHES = ("materialise_features", "fused_training", "share_trainers", "backend", "direct_hops")
 #: All settings that callers may SET; segments and hosts are read when rows are packed.
 SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_SWITCHES)
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
@@ -107,6 +107,8 @@ class Settings:
         How many configurations of one shape may be trained together in one graph; 0 if none.
     backend : BackendName
         Keras' backend in trainers.
+    direct_hops : bool
+        Whether states stay at hosts, and hop from one to the next without passing this server.
     """
 
     worker_host: str
@@ -127,6 +129,7 @@ class Settings:
     backend: BackendName = BackendName.TENSORFLOW
     shard_disk_bytes: int = 0
     shard_directory: str | None = None
+    direct_hops: bool = False
 
     def trainer_start(self) -> Header:
         """Return the start parameters of a trainer."""
@@ -219,6 +222,7 @@ def read_settings(
         backend=backend or read_backend(record, session),
         shard_disk_bytes=_shard_disk_bytes(fixed, session),
         shard_directory=_shard_directory(fixed),
+        direct_hops=_direct_hops(fixed, session),
     )
 
 
@@ -322,7 +326,7 @@ def _enough_memory(memory_mb: int, threads: int) -> None:
 
 
 def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
-    """Read a switch that is on by default."""
+    """Read a switch: on, unless a superuser or the caller has set it to off."""
     values = []
     for where, text in _sources(name, fixed, session):
         value = text.strip().lower()
@@ -333,6 +337,18 @@ def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
             )
         values.append(value in _ON)
     return all(values)
+
+
+def _direct_hops(fixed: dict[str, str], session: CallerSession) -> bool:
+    """Read whether states go from host to host: only if a superuser has allowed it, as hosts then listen for others."""
+    wanted = bool(_sources("direct_hops", fixed, session)) and _switch("direct_hops", fixed, session)
+    if wanted and "direct_hops" not in fixed:  # defence: consent-to-hops
+        raise InvalidParameter(
+            "setting madlib_mop.direct_hops is on, but no superuser has allowed hosts to send states to each other",
+            hint="A superuser: INSERT INTO madlib_mop.setting (name, value) VALUES ('direct_hops', 'on'); or RESET"
+            " madlib_mop.direct_hops;",
+        )
+    return wanted
 
 
 def _fused_training(fixed: dict[str, str], session: CallerSession) -> int:

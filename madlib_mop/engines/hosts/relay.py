@@ -15,6 +15,7 @@ import json
 import re
 import resource
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
@@ -157,6 +158,7 @@ class HostSession:
         for blob in blobs:
             self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
         self._n_messages += 1
+        header = self._masked(header)
         text = json.dumps({**header, "number": self._n_messages, "blobs": list(map(seals.digest_of, blobs))})
         signature = seals.signature_of(self._key, text)
         sealed = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
@@ -164,6 +166,19 @@ class HostSession:
             return {}, []
         fields = self._opened(sealed)
         return fields, self._parts(fields.pop("blobs"))
+
+    def _masked(self, header: Header) -> Header:
+        """Return a header without its tickets as they are: who sees the host's statements must not learn them."""
+        ticket = partial(seals.masked, self._key, self._n_messages)
+        if "ticket" in header:
+            header = {**header, "ticket": ticket(0, bytes.fromhex(header["ticket"])).hex()}  # defence: masked-tickets
+        if (hop := header.get("hop")) is not None:
+            pulls = [
+                {**one, "ticket": ticket(number + 1, bytes.fromhex(one["ticket"])).hex()}
+                for number, one in enumerate(hop["pulls"])
+            ]
+            header = {**header, "hop": {**hop, "pulls": pulls}}
+        return header
 
     def _opened(self, sealed: object) -> Header:
         """Return an answer. Raises NotSealed and TooLarge."""

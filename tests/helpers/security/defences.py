@@ -31,10 +31,66 @@ _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
 _RELAY = "tests/unit/engines/test_relay.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
+_HOPS = "tests/unit/backend/test_hops.py::"
 _SUPERUSERS = "tests/security/test_superusers.py::"
 _TYPES = "tests/security/test_types.py::"
 
 DEFENCES = (
+    Defence(
+        "consent-to-hops",
+        "hosts listen for each other only if a superuser has allowed it",
+        ("tests/unit/driver/test_settings.py::test_states_go_from_host_to_host_only_if_a_superuser_has_allowed_it",),
+    ),
+    Defence(
+        "one-pull-a-ticket",
+        "states that are offered to another host are sent once",
+        (_HOPS + "test_a_ticket_is_worth_one_pull",),
+    ),
+    Defence(
+        "ticket-of-a-hop",
+        "states go only to the host that has the ticket",
+        (_HOPS + "test_nobody_without_the_ticket_gets_anything_and_the_right_one_still_does",),
+    ),
+    Defence(
+        "sender-of-a-hop",
+        "a host takes states only from the one that has the ticket",
+        (_HOPS + "test_a_listener_that_does_not_know_the_ticket_is_not_believed",),
+    ),
+    Defence(
+        "certificate-of-a-hop",
+        "with TLS, a host takes states only from the server whose certificate the coordinator has named",
+        (_HOPS + "test_another_certificate_is_not_accepted",),
+    ),
+    Defence(
+        "parts-of-a-hop",
+        "a host takes no more parts than a state may have",
+        (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
+    ),
+    Defence(
+        "bytes-of-a-hop",
+        "a host takes no more bytes than the recorded ones of a state",
+        (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
+    ),
+    Defence(
+        "grants-on-held-states",
+        "default privileges give nobody rights to the tables of states at hosts",
+        ("tests/hosts/test_held_states.py::test_default_privileges_give_nobody_rights_to_the_tables_of_states",),
+    ),
+    Defence(
+        "steps-of-segments",
+        "users of a host read and write no states that it holds for a coordinator",
+        ("tests/hosts/test_held_states.py::test_users_of_the_host_reach_no_state",),
+    ),
+    Defence(
+        "masked-tickets",
+        "the ticket of a hop is in no statement",
+        (_RELAY + "test_tickets_are_sent_masked_with_another_mask_each",),
+    ),
+    Defence(
+        "digest-of-a-hop",
+        "a state that arrives has the digest that the record names",
+        (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
+    ),
     Defence(
         "no-kill",
         "a trainer cannot signal another process by kill",

@@ -41,6 +41,8 @@ class Fault(Enum):
     MODEL = "model"  # the model cannot be trained
     DAMAGED = "damaged"  # the model's stored state is damaged
     POLICY = "policy"  # the query of the policy fails
+    ORPHANED = "orphaned"  # the host has committed a state, and the writer is lost before it commits the visit
+    FORGOTTEN = "forgotten"  # a lost host comes back with the states that it had some seconds before, or with none
 
 
 _OF_TASK = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.KILLED, Fault.MEMORY, Fault.STATEMENT)

@@ -7,7 +7,7 @@ before any write to the record or commit. The real hopper, scheduler, changes an
 (`simulated_segments`).
 
 ``python -m tests.helpers.unit.histories SEED`` prints one, or what is left of it if it does not keep a promise;
-``... FIRST LAST`` checks many.
+``... FIRST LAST`` checks many; with ``hopping`` in front, those of runs with direct hops.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from mop_backend.refusals import STATE_DAMAGED
 
 from madlib_mop.catalog.rows.change import ChangeRow
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, ClonedFrom, ModelRow
-from madlib_mop.catalog.rows.plan import PolicyPlan, SamplePlan
+from madlib_mop.catalog.rows.plan import HopPlan, PolicyPlan, SamplePlan, ShardAccess
 from madlib_mop.catalog.rows.run import VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
@@ -451,10 +451,12 @@ class History(Life):
             self.issue()
 
     def _check_begun(self, left: Sequence[ChangeRow]) -> None:
-        """A driver obeys pending commands before its first task, but for those that wait for an evaluation."""
+        """A driver obeys pending commands before its first task, but those that wait for an evaluation or a host."""
         # also those that were withdrawn since
         began_with = {self.record.changes[change_id].command for change_id in self.pending}
         may_wait = self.kind in ("fused", "early stopping") and began_with & {"extend", "resume_model"}
+        if self.record.the_run.plan.direct_hops is not None:
+            may_wait = may_wait or "clone_model" in began_with  # for a host that holds the state
         assert not left or may_wait, "pending commands come first"
 
     def _issue_at_moment(self) -> None:
@@ -511,6 +513,31 @@ class History(Life):
         return Configuration.recorded(1, COMPILE, f"batch_size={n}", ARCH)
 
 
+class HoppingHistory(History):
+    """A history of a run whose states hop from host to host; hosts that are lost come back with old states, or none."""
+
+    def __init__(self, seed: int, left_out: Collection[str] = (), limits: Limits | None = None):
+        super().__init__(seed, left_out, limits)
+        chance, record = Random(f"hops {seed}"), self.record
+        plan = record.the_run.plan
+        shards = [
+            replace(shard, place=ShardAccess("SELECT", f"host{shard.segment_id % 2}"))
+            for shard in plan.training.segments
+        ]
+        if len(shards) > 1 and chance.random() < 0.3:  # a segment on the coordinator
+            shards[chance.randrange(len(shards))] = replace(shards[0], segment_id=0, place=None)
+        shards = [replace(shard, segment_id=number) for number, shard in enumerate(shards)]
+        self.any_trainer = False
+        may_hop = self.kind != "fused" and (plan.search is None or plan.search.method != "pbt")
+        hops = HopPlan(chance.choice([1, 2, 2, 3]), chance.choice([None, None, 1, 2]))
+        training = replace(plan.training, segments=tuple(shards))
+        plan = replace(plan, training=training, any_trainer=False, direct_hops=hops if may_hop else None)
+        record.the_run = replace(record.the_run, plan=plan)
+        record.held = {shard.server: {} for shard in shards if shard.server is not None}
+        if Fault.HOST in self.faults:
+            self.faults = self.faults | {Fault.HOST: 0.15, Fault.FORGOTTEN: 0.6, Fault.ORPHANED: 0.1}
+
+
 class ReplayRecord(MemoryRecord):
     """The record of a replay, which reads the repeated run too."""
 
@@ -520,7 +547,7 @@ class ReplayRecord(MemoryRecord):
         if run.is_search:
             models = [m for m in models if m.command_id is not None]
         groups = _fused_again(run.plan.fused_training, parent.visits(1))
-        plan = replace(run.plan, policy=None, time_limit_s=None, fused_training=groups)
+        plan = replace(run.plan, policy=None, time_limit_s=None, fused_training=groups, direct_hops=None)
         row = a_run(
             plan, kind="replay", parent_run_id=PARENT, schedule="recorded", num_iterations=run.num_iterations,
             metrics_compute_frequency=run.metrics_compute_frequency,
@@ -571,18 +598,20 @@ class Replay(Life):
         return Hopper(self.record, self.segments, run, progress, recorded_visits(self.record, run), deciders)
 
 
-def live_and_check(seed: int) -> History:
+def live_and_check(seed: int, kind: type[History] = History) -> History:
     """Live a history, and for some their replay, and assert what both keep; shrink one that does not."""
     try:
-        return lived(seed)
+        return lived(seed, kind=kind)
     except BaseException as error:
-        error.add_note(f"history {seed}\n{shrink(seed, error)}")
+        error.add_note(f"history {seed}\n{shrink(seed, error, kind)}")
         raise
 
 
-def lived(seed: int, left_out: Collection[str] = (), limits: Limits | None = None) -> History:
+def lived(
+    seed: int, left_out: Collection[str] = (), limits: Limits | None = None, kind: type[History] = History
+) -> History:
     """As `live_and_check`, without shrinking: an error has the history as ``history``."""
-    history = History(seed, left_out, limits)
+    history = kind(seed, left_out, limits)
     try:
         history.live()
         assert_promises(history)
@@ -594,7 +623,7 @@ def lived(seed: int, left_out: Collection[str] = (), limits: Limits | None = Non
     return history
 
 
-def shrink(seed: int, error: BaseException) -> str:
+def shrink(seed: int, error: BaseException, kind: type[History] = History) -> str:
     """Return the text of the shortest history found that fails like one of a seed: with fewer sizes and events."""
     left = _MOST_RUNS_TO_SHRINK
     limits, left_out = Limits(), frozenset[str]()
@@ -604,7 +633,7 @@ def shrink(seed: int, error: BaseException) -> str:
         nonlocal left
         left -= 1
         try:
-            lived(seed, left_out, limits)
+            lived(seed, left_out, limits, kind)
         except Exception as found:
             return found.history if place_of(found) == place_of(error) else None
         return None
@@ -660,6 +689,7 @@ def assert_promises(history: History) -> None:
         _check_visits(record, model)
         _check_metrics(record, model)
     _check_states(record)
+    assert not record.copies, "at the end, hosts need hold no state"
     if record.the_run.is_search:
         _check_search(record)
 
@@ -901,8 +931,11 @@ def _first_own_epoch(record: MemoryRecord, model: ModelRow) -> int:
 
 def _check_states(record: MemoryRecord) -> None:
     """The states that are stored are those of the models."""
-    needed = {(m.mst_key, m.state_version) for m in record.rows.values() if m.digest}
-    for m in record.rows.values():
+    here = [m for m in record.rows.values() if m.state_server is None]
+    assert all(m.state is ModelState.FAILED for m in record.rows.values() if m not in here), "states come home"
+    needed = {(m.mst_key, m.state_version) for m in here if m.digest}
+    needed |= {(m.mst_key, m.home_state.version) for m in record.rows.values() if m.home_state is not None}
+    for m in here:
         assert m.digest is None or record.states[m.mst_key, m.state_version] == m.digest
         if m.best_state is not None and not m.is_restored and m.state is not ModelState.FAILED:
             needed.add((m.mst_key, m.best_state.version))
@@ -928,7 +961,8 @@ def _check_search(record: MemoryRecord) -> None:
 
 
 if __name__ == "__main__":
-    first, *last = map(int, sys.argv[1:])
+    hopping = "hopping" in sys.argv[1:]
+    first, *last = (int(word) for word in sys.argv[1:] if word != "hopping")
     for number in range(first, last[0] + 1 if last else first + 1):
-        lived_one = live_and_check(number)
+        lived_one = live_and_check(number, HoppingHistory if hopping else History)
     print(f"{number + 1 - first} histories keep their promises" if last else lived_one.text())

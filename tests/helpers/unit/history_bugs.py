@@ -1,9 +1,24 @@
 """Bugs that are put into a copy of the library: random histories of runs (`histories`) find each of them.
 
-The last ones are bugs of writers: of `simulated_segments`, which does what the server's writers do.
+The last ones of each list are bugs of writers: of `simulated_segments` and `memory_record`, which do what the server's
+writers do.
 """
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
+
+_ROOT = Path(__file__).resolve().parents[3]
+_FIND = """
+from tests.helpers.unit.histories import {kind}, lived
+for seed in {seeds}:
+    print(seed, flush=True)
+    lived(seed, kind={kind})
+"""
 
 
 class Bug(NamedTuple):
@@ -297,3 +312,121 @@ BUGS = (
         "        session.is_lost = True\n        self._world.say(",
     ),
 )
+#: Bugs that histories of runs with direct hops find.
+HOP_BUGS = (
+    Bug(
+        "a task whose state is away is forgotten",
+        f"{_RUNNING}/hopper.py",
+        "        self._plan.requeue(task)\n        if isinstance(answer, StateAway):",
+        "        if isinstance(answer, StateAway):",
+    ),
+    Bug(
+        "a model that waits for a host is never tried again",
+        f"{_RUNNING}/states_at_hosts.py",
+        "            if now >= wait.retry_at and key not in self._lost:\n                self._let_go_on(key)\n",
+        "            pass\n",
+    ),
+    Bug(
+        "a state that a host has lost is looked for there again",
+        f"{_RUNNING}/states_at_hosts.py",
+        "            self._record.copy_lost(self._run.run_id, key, lost, answer.server)\n",
+        "",
+    ),
+    Bug(
+        "a lost state is given up if the visit that makes it again fails",
+        f"{_RUNNING}/hopper.py",
+        "        self._at_hosts.not_made(again)\n",
+        "",
+    ),
+    Bug(
+        "a visit that is made again begins with the newest state",
+        f"{_RUNNING}/hopper.py",
+        "again_from=again.from_version,",
+        "again_from=None,",
+    ),
+    Bug(
+        "one visit too few is made again",
+        f"{_RUNNING}/states_at_hosts.py",
+        "if (v.epoch, v.position) > place)",
+        "if (v.epoch, v.position) >= place)",
+    ),
+    Bug(
+        "a segment that makes a visit again is given other tasks",
+        f"{_RUNNING}/hopper.py",
+        "            self._plan.segment_down(segment)\n            visit = again.visit\n",
+        "            visit = again.visit\n",
+    ),
+    Bug(
+        "a visit is made again at a segment whose session was lost",
+        f"{_RUNNING}/hopper.py",
+        "            self._up.discard(event.segment)\n",
+        "            pass\n",
+    ),
+    Bug(
+        "a run ends while hosts hold states",
+        f"{_RUNNING}/hopper.py",
+        "if self._again or (self._at_hosts is not None and not self._at_hosts.all_home()):",
+        "if self._again:",
+    ),
+    Bug(
+        "a run ends before its hosts are told that it needs no states any more",
+        f"{_RUNNING}/hopper.py",
+        "            self._at_hosts.end()\n",
+        "            pass\n",
+    ),
+    Bug(
+        "states of complete iterations that may be restored stay at hosts",
+        f"{_RUNNING}/hopper.py",
+        'is_due or bool((model.early_stopping or {}).get("restore_best"))',
+        "is_due",
+    ),
+    Bug(
+        "a clone copies the state that its original had at home",
+        f"{_CHANGES}/changes.py",
+        "new.has_optimizer_of(old)\n        self._bring_home(source.mst_key)\n",
+        "new.has_optimizer_of(old)\n",
+    ),
+    Bug(
+        "the slot of a state that was fetched is never free again",
+        f"{_RUNNING}/states_at_hosts.py",
+        "            self._slots.rename(key, mst_key)\n",
+        "            pass\n",
+    ),
+    Bug(
+        "a new state releases those that it follows at once",
+        "tests/helpers/unit/memory_record.py",
+        "if len(newer) >= n_copies and (len(set(newer)) >= n_copies or old.server in newer):",
+        "if newer:",
+    ),
+    Bug(
+        "a visit that was made again is recorded although its result is another one",
+        _WRITERS,
+        "            return visit is None or visit.digest_out != self._record.digest_after(order, write.mst_key)\n",
+        "            return False\n",
+    ),
+)
+
+
+def seed_that_finds(bug: Bug, folder: Path, seeds: Iterable[int], kind: str = "History") -> int:
+    """Return the first seed whose history does not keep a promise in a copy of the library with a bug.
+
+    Parameters
+    ----------
+    bug : Bug
+    folder : Path
+        An empty one, for the copy.
+    seeds : iterable of int
+    kind : str
+        Of the histories.
+    """
+    for name in ("madlib_mop", "tests/helpers"):
+        shutil.copytree(_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "plpython").symlink_to(_ROOT / "plpython")
+    file = folder / bug.file
+    assert file.read_text().count(bug.old) == 1
+    file.write_text(file.read_text().replace(bug.old, bug.new))
+    places = {**os.environ, "PYTHONPATH": f"{folder}:{folder / 'plpython'}"}
+    command = [sys.executable, "-B", "-c", _FIND.format(seeds=list(seeds), kind=kind)]
+    found = subprocess.run(command, cwd=folder, env=places, capture_output=True, text=True)
+    assert found.returncode == 1 and "in lived" in found.stderr, found.stderr
+    return int(found.stdout.split()[-1])

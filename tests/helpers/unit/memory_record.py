@@ -35,7 +35,7 @@ from mop_backend.messages import (
 from madlib_mop.catalog.changes import Outcome
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.change import ChangeRow
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, ModelRow
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, HomeState, ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.run import EvaluationRow, Metric, RunRow, SearchEvent, VisitRow
 from madlib_mop.catalog.rows.states import ChangeSource, ChangeState, ModelState, RunState
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN
@@ -47,7 +47,7 @@ _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What a transaction that fails leaves as it was.
 _TABLES = (
     "rows", "all_visits", "visit_metrics", "all_metrics", "evaluations", "changes", "settled", "events", "states",
-    "stored", "staged",
+    "stored", "staged", "copies",
 )  # fmt: skip
 _DATA_SETS = ("training", "validation")
 #: A metric that is no mean: a trainer computes it from the sums of all shards.
@@ -82,11 +82,14 @@ class MemoryRecord:
         The share of losses that are NaN.
     state_bytes : int
         The size of each state.
+    holds_at_commit : bool
+        Whether hosts get new states with the commit of a visit; false if they have them before.
     """
 
     has_no_mean = False
     nan_share = 0.0
     state_bytes = STATE_BYTES
+    holds_at_commit = True
 
     def __init__(self, run: RunRow, models: Sequence[ModelRow], earlier: Mapping[int, ModelRow] | None = None):
         self.the_run, self.earlier = run, earlier or {}
@@ -101,6 +104,13 @@ class MemoryRecord:
         self.stored: dict[tuple[int, int], StoredVersion] = {}  # every state that ever was
         self.states: dict[tuple[int, int], str] = {}
         self.staged: dict[tuple[int, int, int], tuple[int, str]] = {}  # key, version, segment -> slot, digest
+        self.copies: dict[tuple[int, int], StateCopyRow] = {}  # what hosts are to hold, by model and version
+        # what they hold: by server, the digests of states by model and version
+        self.held: dict[str, dict[tuple[int, int], str]] = {
+            shard.server: {} for shard in run.plan.training.segments if shard.server is not None
+        }
+        self.lost: set[tuple[int, int]] = set()  # of these, those that a host has lost
+        self.n_again = 0  # visits that were made again
         self.slots: set[int] = set()
         for m in self.rows.values():
             if m.digest is not None:
@@ -175,6 +185,8 @@ class MemoryRecord:
         if is_best:
             assert model.best_state is not None, "it has one"
             self.rows[mst_key] = replace(model, best_state=replace(model.best_state, slot=slot))
+        elif model.home_state is not None:
+            self.rows[mst_key] = replace(model, home_state=replace(model.home_state, slot=slot))
         else:
             self.rows[mst_key] = replace(model, state_slot=slot)
 
@@ -193,7 +205,9 @@ class MemoryRecord:
         models = self.rows.values()
         kept = [m for m in models if m.best_state is not None and not m.is_restored]
         best = {m.best_state.slot for m in kept if m.state is not ModelState.FAILED}
-        return {m.state_slot for m in models if m.digest} | best | {slot for slot, _ in self.staged.values()}
+        newest = {m.state_slot for m in models if m.digest and m.state_server is None}
+        home = {m.home_state.slot for m in models if m.home_state is not None}
+        return newest | home | best | {slot for slot, _ in self.staged.values()}
 
     def listen(self) -> None:
         """Notifications come from the segments."""
@@ -331,7 +345,113 @@ class MemoryRecord:
         self.copy_parts(source, run_id, mst_key, slot, version)
         values = {name: getattr(source, name) for name in STATE_COLUMNS}
         self.stored[mst_key, version] = self.stored[source.mst_key, source.state_version]
-        self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
+        self.set_model(
+            run_id, mst_key, state_slot=slot, state_version=version, state_server=None, home_state=None, **values
+        )
+        self.release_copies(1, mst_key)
+
+    # states at hosts
+
+    def state_copies(self, run_id: int) -> list[StateCopyRow]:
+        return [copy for copy in self.copies.values() if not copy.released]
+
+    def copy_lost(self, run_id: int, mst_key: int, version: int, server: str) -> None:
+        self.on_write()
+        copy = self.copies.get((mst_key, version))
+        if copy is not None and copy.server == server and not copy.released:
+            del self.copies[mst_key, version]
+            self.lost.add((mst_key, version))
+
+    def forget_copies(self, run_id: int) -> None:
+        self.on_write()
+        self.copies.clear()
+
+    def bring_home(self, model: ModelRow, slot: int, parts: object) -> bool:
+        self.on_write()
+        key, now = model.mst_key, self.rows[model.mst_key]
+        if (now.state_version, now.state_server) != (model.state_version, model.state_server):
+            return False
+        assert slot in self.slots, "its slot exists"
+        self._drop_home(now)
+        self.states[key, now.state_version] = now.digest
+        self.rows[key] = replace(now, state_slot=slot, state_server=None, home_state=None)
+        self.release_copies(1, key)
+        return True
+
+    def server_of(self, segment: int) -> str | None:
+        """Return the host of a segment."""
+        return next(s.server for s in self.the_run.plan.training.segments if s.segment_id == segment)
+
+    def digest_after(self, order: Train, key: int) -> str:
+        """Return the digest of the state that a visit makes: that of the state before it and of the visit."""
+        model = self.rows[key]
+        before = model.digest
+        if order.again_from is not None:
+            before = self.state_at(model, order.again_from)[0]
+        place = key, order.epoch, order.shard.segment_id
+        return hashlib.sha256(f"{before} {place} {order.position}".encode()).hexdigest()
+
+    def state_at(self, model: ModelRow, version: int) -> tuple[str | None, str | None]:
+        """Return the digest of a state of a model, and the server that is to hold it."""
+        copy, home = self.copies.get((model.mst_key, version)), model.home_state
+        if copy is not None:
+            return copy.digest, copy.server
+        if home is not None and home.version == version:
+            return home.digest, None
+        return ("released meanwhile" if version else None), None
+
+    def let_go(self, server: str) -> None:
+        """Let a host let go of what was released."""
+        for (key, version), copy in list(self.copies.items()):
+            if copy.server == server and copy.released:
+                newer = [v for k, v in {*self.copies, *self.lost} if k == key and v > version]
+                n_copies = self.the_run.plan.direct_hops.copies
+                home = self.rows[key].home_state
+                is_home = self.rows[key].state_server is None or (home is not None and home.version >= version)
+                assert is_home or len(newer) >= n_copies, "the last versions stay"
+                self.held[server].pop((key, version), None)
+                del self.copies[key, version]
+
+    def release_copies(self, run_id: int, key: int) -> None:
+        for place, copy in self.copies.items():
+            if place[0] == key:
+                self.copies[place] = replace(copy, released=True)
+
+    def _drop_home(self, model: ModelRow) -> None:
+        if model.home_state is not None:
+            del self.states[model.mst_key, model.home_state.version]
+
+    def _keep_copy(self, copy: StateCopyRow) -> None:
+        """As `keep_copies` of sql/24-writer.sql."""
+        self.copies[copy.mst_key, copy.version] = copy
+        mine = {v: c for (k, v), c in self.copies.items() if k == copy.mst_key and not c.released}
+        n_copies = self.the_run.plan.direct_hops.copies
+        for version, old in mine.items():
+            newer = [c.server for v, c in mine.items() if v > version]
+            if len(newer) >= n_copies and (len(set(newer)) >= n_copies or old.server in newer):
+                self.copies[copy.mst_key, version] = replace(old, released=True)
+
+    def _hold(self, order: Train, write: StateWrite, digest: str) -> str:
+        """Hold a new state at the segment's host; return the host."""
+        server = self.server_of(order.shard.segment_id)
+        assert server is not None, "the segment is at a host"
+        if self.holds_at_commit:
+            self.held[server][write.mst_key, write.version] = digest
+        return server
+
+    def _train_again(self, order: Train, write: StateWrite) -> CommittedVisit:
+        """Commit where a state is that was lost and is made again, as `keep_again` of sql/24-writer.sql."""
+        key = write.mst_key
+        model, visit = self.rows[key], self.all_visits[key, order.epoch, order.shard.segment_id]
+        digest = self.digest_after(order, key)
+        assert visit.position == order.position and visit.digest_out == digest, "it has the recorded result"
+        assert write.version == order.again_from + 1 <= model.state_version
+        self.n_again += 1
+        server = self._hold(order, write, digest)
+        self._keep_copy(_copy_of(order, write, server, digest, self.state_bytes))
+        if write.version == model.state_version:
+            self.rows[key] = replace(model, state_server=server)
+        return CommittedVisit(key, digest, self.state_bytes, server)
 
     def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
         assert slot in self.slots, "its slot exists"
@@ -377,18 +497,29 @@ class MemoryRecord:
     def _train(self, order: Train, write: StateWrite) -> CommittedVisit:
         """Commit a visit; the digest of a state is that of the state before it and of the visit."""
         key, epoch, position = write.mst_key, order.epoch, order.position
-        model, place = self.rows[key], (key, epoch, order.shard.segment_id)
-        assert model.digest == self.states.get((key, model.state_version)), "a model's row names its stored state"
-        assert write.slot in self.slots, "its slot exists"
+        if order.again_from is not None:
+            return self._train_again(order, write)
+        model = self.rows[key]
+        is_here = model.state_server is None
+        assert not is_here or model.digest == self.states.get((key, model.state_version)), "its row names its state"
+        assert write.slot is None or write.slot in self.slots, "its slot exists"
         assert write.version == model.state_version + 1, "each visit adds one version"
         newest = model.epoch, model.position
         n_segments = self.the_run.n_segments
         after = (newest[0], newest[1] + 1) if 0 < newest[1] < n_segments else (max(newest[0] + 1, model.first_epoch), 1)
         assert (epoch, position) == after, f"the visit after {newest} is {after}. Received: {(epoch, position)}"
-        digest = hashlib.sha256(f"{model.digest} {place} {position}".encode()).hexdigest()
+        digest = self.digest_after(order, key)
         self._add_visit(order, model, digest)
-        self.states.pop((key, model.state_version), None)
-        self.states[key, write.version] = digest
+        server, home = None, None
+        if write.slot is None:
+            server = self._hold(order, write, digest)
+            self._keep_copy(_copy_of(order, write, server, digest, self.state_bytes))
+            home = _home_of(model) if is_here and model.digest is not None else model.home_state
+        else:
+            self._drop_home(model)
+            self.states.pop((key, model.state_version), None)
+            self.states[key, write.version] = digest
+            self.release_copies(1, key)
         self.stored[key, write.version] = StoredVersion(digest, epoch, position)
         if order.sample is not None:
             sample = self.the_run.plan.sample
@@ -398,9 +529,9 @@ class MemoryRecord:
         self.set_model(
             1, key, state=state, epoch=epoch, position=position, state_version=write.version, state_slot=write.slot,
             state_bytes=self.state_bytes, model_bytes=self.state_bytes,
-            forward_parts=1, digest=digest, weights_digest=digest,
+            forward_parts=1, digest=digest, weights_digest=digest, state_server=server, home_state=home,
         )  # fmt: skip
-        return CommittedVisit(key, digest, self.state_bytes)
+        return CommittedVisit(key, digest, self.state_bytes, server)
 
     def _add_visit(self, order: Train, model: ModelRow, digest: str) -> None:
         place = model.mst_key, order.epoch, order.shard.segment_id
@@ -452,7 +583,8 @@ class MemoryRecord:
         ))  # fmt: skip
 
     def _figures(self, key: int, shard: ShardName) -> EvaluationFigures:
-        digest = self.states[key, self.rows[key].state_version]
+        model = self.rows[key]
+        digest = model.digest if model.state_server is not None else self.states[key, model.state_version]
         assert digest is not None, "a model is evaluated after a visit"
         loss, n_rows = self.loss_on(digest, shard.data_set, shard.segment_id), n_rows_of(shard.segment_id)
         return figures_of(n_rows, loss, self._sums(n_rows, loss))
@@ -485,6 +617,21 @@ class MemoryRecord:
             if self.has_no_mean:
                 found[data_set, NO_MEAN] = sum(losses) / len(losses)
         return found
+
+
+def _copy_of(order: Train, write: StateWrite, server: str, digest: str, n_bytes: int) -> StateCopyRow:
+    return StateCopyRow(
+        run_id=1, mst_key=write.mst_key, version=write.version, server=server, epoch=order.epoch,
+        position=order.position, segment_id=order.shard.segment_id, state_bytes=n_bytes, forward_parts=1,
+        digest=digest, weights_digest=digest,
+    )  # fmt: skip
+
+
+def _home_of(model: ModelRow) -> HomeState:
+    return HomeState(
+        model.epoch, model.position, model.state_slot, model.state_version, model.state_bytes, model.model_bytes,
+        model.forward_parts, model.digest, model.weights_digest,
+    )  # fmt: skip
 
 
 def n_rows_of(shard: int) -> int:

@@ -10,9 +10,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from mop_backend.messages import Answer, AverageStates, Evaluate, Order, StateWrite, Train, VisitsCommitted
+from mop_backend.messages import (
+    Answer,
+    AverageStates,
+    Evaluate,
+    Order,
+    StateAway,
+    StateGone,
+    StateWrite,
+    Train,
+    VisitsCommitted,
+)
 
-from madlib_mop.catalog.rows.model import ModelRow
+from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.driver.running.segments import (
     Notified,
@@ -176,6 +186,8 @@ class SimulatedSegments:
         self._events: list[SegmentEvent] = []
         self._n_policies = 0
         self._has_driver = True
+        record.holds_at_commit = False
+        self._before: dict[int, dict[tuple[int, int], str]] = {}  # what each host held some seconds ago
         self.is_woken = self._has_news = self._was_sampled = False
         self.n_waits = 0
         self.has_notified = False
@@ -247,6 +259,32 @@ class SimulatedSegments:
             self.is_woken = False
             events.append(Notified())
         return events
+
+    def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone:
+        self._world.pass_time(self._world.seconds("fetch", 0.0, 0.5))
+        assert model.state_server is not None, "a host holds it"
+        missing = self._missing({model.mst_key: (model.state_version, model.digest, model.state_server)})
+        return [b"state"] if missing is None else missing
+
+    def sweep(self, copies: Mapping[str, Sequence[StateCopyRow]]) -> None:
+        assert not self.has_task, "no writer is at work"
+        for server, named in copies.items():
+            if int(server[-1]) not in self._world.lost_hosts:
+                kept = {(copy.mst_key, copy.version): copy.digest for copy in named}
+                held = self._record.held[server]
+                self._record.held[server] = {place: d for place, d in held.items() if kept.get(place) == d}
+
+    def _missing(self, states: Mapping[int, tuple[int, str | None, str | None]]) -> StateAway | StateGone | None:
+        """Return which of some states cannot be had: of each model, its version, digest and server."""
+        for key, (version, digest, server) in states.items():
+            if server is None:
+                continue
+            if int(server[-1]) in self._world.lost_hosts:
+                return StateAway(server, "the host is away")
+            if self._record.held[server].get((key, version)) != digest:
+                self._world.say(f"{server} has no version {version} of {key}")
+                return StateGone(server, (key,))
+        return None
 
     def pause(self) -> None:
         assert not self.has_task, "a pause waits for the tasks"
@@ -341,14 +379,62 @@ class SimulatedSegments:
         """Read what a task needs, and compute."""
         order = session.order
         assert order is not None, "it has one"
+        server = None
+        if isinstance(order, Train | Evaluate) and self._record.held:
+            server = self._record.server_of(session.segment)
+            missing = self._missing(self._needed(order))
+            if missing is not None:
+                self._world.after(_SENT_S, lambda: self._ends(session, TaskAnswered(session.segment, missing)))
+                return
         if isinstance(order, Train | AverageStates):
+            if server is not None:
+                self._record.let_go(server)
             seen = [self._record.rows[write.mst_key] for write in _writes_of(order)]
             seconds = self._world.seconds(f"computes, {_text_of(order)}", *_VISIT_S)
-            self._world.after(seconds, lambda: self._commits(session, seen))
+            if isinstance(order, Train) and all(write.slot is None for write in _writes_of(order)):
+                assert server is not None, "states stay at hosts only"
+                self._world.after(seconds, lambda: self._holds(session, seen, server))
+            else:
+                self._world.after(seconds, lambda: self._commits(session, seen))
         else:
             answer = self._record.do(order)  # of the states of now: an evaluation writes nothing
             seconds = self._world.seconds(f"computes, {_text_of(order)}", *_EVALUATION_S)
             self._world.after(seconds, lambda: self._answers(session, answer))
+
+    def _needed(self, order: Train | Evaluate) -> dict[int, tuple[int, str | None, str | None]]:
+        """Return the states that a task begins with: of each model, version, digest and server."""
+        again_from = order.again_from if isinstance(order, Train) else None
+        members = [member for member in order.members if member is not None]
+        keys = [member.mst_key if isinstance(member, StateWrite) else member for member in members]
+        found = {}
+        for key in keys:
+            model = self._record.rows[key]
+            if again_from is not None:
+                found[key] = again_from, *self._record.state_at(model, again_from)
+            else:
+                found[key] = model.state_version, model.digest, model.state_server
+        return found
+
+    def _holds(self, session: _Session, seen: Sequence[ModelRow], server: str) -> None:
+        """Commit new states at the segment's host, some time before the visit."""
+        order = session.order
+        if session.is_ended:
+            return
+        if int(server[-1]) in self._world.lost_hosts:
+            self._lose(session)
+            return
+        assert isinstance(order, Train), "others make no states there"
+        if self._is_refused(order, seen):
+            self._commits(session, seen)
+            return
+        for write in _writes_of(order):
+            self._record.held[server][write.mst_key, write.version] = self._record.digest_after(order, write.mst_key)
+        self._world.say(f"{server}: {_text_of(order)} is held")
+        if self._happens(Fault.ORPHANED, _text_of(order)):
+            self._world.after(self._world.seconds("orphaned", 0.0, 3.0), lambda: self._lose(session))
+        else:
+            seconds = self._world.seconds("between the commits", 0.0, 0.5)
+            self._world.after(seconds, lambda: self._commits(session, seen))
 
     def _commits(self, session: _Session, seen: Sequence[ModelRow]) -> None:
         """Commit a visit or an average, if nobody else has done so since its models were read."""
@@ -372,6 +458,14 @@ class SimulatedSegments:
         """Return whether a commit fails, as `keep_visit` of sql/24-writer.sql does."""
         if isinstance(order, AverageStates):
             return self._record.rows[order.write.mst_key].state_version != order.write.version - 1
+        if order.again_from is not None:
+            (write,) = _writes_of(order)
+            model = self._record.rows[write.mst_key]
+            home = -1 if model.home_state is None else model.home_state.version
+            if model.state_server is None or home >= write.version:  # it has been fetched meanwhile
+                return True
+            visit = self._record.visit(1, write.mst_key, order.epoch, order.shard.segment_id)
+            return visit is None or visit.digest_out != self._record.digest_after(order, write.mst_key)
         place = order.epoch, order.shard.segment_id, order.position
         return any(
             (now.state_version, now.digest) != (model.state_version, model.digest)
@@ -409,14 +503,19 @@ class SimulatedSegments:
         if not self._has_driver:
             return
         self._world.after(_HOST_EVERY_S, self._may_lose_host)
+        now = {int(server[-1]): dict(held) for server, held in self._record.held.items()}
         for host in sorted(set(range(_N_HOSTS)) - self._world.lost_hosts):
             if self._happens(Fault.HOST, f"host {host}"):
                 self._world.lost_hosts.add(host)
+                if self._record.held and self._happens(Fault.FORGOTTEN, f"host {host}"):
+                    old = self._before.get(host, {}) if self._world.seconds("forgets", 0.0, 1.0) < 0.5 else {}
+                    self._record.held[f"host{host}"] = dict(old)
                 seconds = self._world.seconds(f"host {host} is away", 0.5, 20.0)
                 self._world.after(seconds, lambda host=host: self._host_back(host))
                 for session in list(self._sessions.values()):
                     if _host_of(session.segment) == host and session.answer is None:
                         self._lose(session)
+        self._before = now
 
     def _host_back(self, host: int) -> None:
         self._world.lost_hosts.discard(host)

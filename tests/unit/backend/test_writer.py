@@ -68,10 +68,11 @@ class Record:
         return None
     def model(self, mst_key):
         names = "arch compile_params fit_params has_weights state_version forward_parts weights_digest".split()
+        names.append("state_server")
         return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in"}}
     def state(self, model, n_parts):
         return [b"state"]
-    def keep(self, order, write, model, figures, parts, started_at, at):
+    def keep(self, order, write, model, figures, parts, started_at, at, server):
         print("kept", write.mst_key, write.slot, write.version, parts)
         return sum(map(len, parts))
     def fail_member(self, model, reason):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.rows.plan import Plan, ShardAccess
+from madlib_mop.catalog.rows.plan import HopPlan, Plan, ShardAccess
 from madlib_mop.driver.data import moved_shards
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.engines.base.interface import ShardPlace
@@ -25,16 +25,22 @@ def table(*shard_bytes, **of_last):
     return SimpleNamespace(as_plan=lambda: replace(found, segments=segments), n_at_hosts={})
 
 
-def planned(source, validation=None, cache_mb=256, gpus=None, may_stay=True):
-    """Return whether models stay with a trainer in the plan of a run, also after it was recorded."""
+def plan_of(source, validation=None, cache_mb=256, gpus=None, may_stay=True, hops=None, direct_hops=False):
+    """Return the plan of a run, which is the same after it was recorded."""
     settings = SimpleNamespace(
         trainer_start=dict, worker_host="127.0.0.1", host_wait_s=600, trainer_idle_s=120,
-        shard_cache_bytes=cache_mb * MIB,
+        shard_cache_bytes=cache_mb * MIB, direct_hops=direct_hops,
     )  # fmt: skip
     output = Relation("public", "models", 0, "r", False)
-    plan = Data(source, validation, gpus or {}, {}).plan(settings, output, may_stay=may_stay, summary=a_summary())
-    assert Plan.from_json(plan.as_json()).any_trainer == plan.any_trainer
-    return plan.any_trainer
+    data = Data(source, validation, gpus or {}, {})
+    plan = data.plan(settings, output, may_stay=may_stay, hops=hops, summary=a_summary())
+    assert Plan.from_json(plan.as_json()) == plan
+    return plan
+
+
+def planned(source, **options):
+    """Return whether models stay with a trainer in the plan of a run."""
+    return plan_of(source, **options).any_trainer
 
 
 @pytest.mark.parametrize(
@@ -56,6 +62,22 @@ def planned(source, validation=None, cache_mb=256, gpus=None, may_stay=True):
 )
 def test_each_trainer_keeps_all_rows_if_they_are_few_and_here(case, stays):
     assert planned(**case) == stays
+
+
+@pytest.mark.parametrize(
+    "place, direct_hops, hops, is_planned",
+    [
+        (ELSEWHERE, True, HopPlan(3, 4), True),
+        (ELSEWHERE, True, HopPlan(1), True),
+        (ELSEWHERE, False, HopPlan(3, 4), False),  # by the setting
+        (ELSEWHERE, True, None, False),  # model averaging, say
+        (None, True, HopPlan(3, 4), False),  # there is no host
+        (ShardAccess("SELECT", key=3), True, HopPlan(3, 4), False),  # Greenplum
+    ],
+)
+def test_models_hop_from_host_to_host_with_the_copies_that_are_asked_for(place, direct_hops, hops, is_planned):
+    plan = plan_of(table(MIB, MIB, place=place), hops=hops, direct_hops=direct_hops)
+    assert plan.direct_hops == (hops if is_planned else None)
 
 
 def test_a_plan_of_an_older_version_has_each_shard_in_its_own_trainer():

@@ -53,6 +53,16 @@ def test_a_caller_cannot_say_where_workers_log_in_or_that_the_sandbox_is_off():
     assert settings.worker_host == "10.0.0.1" and not settings.sandbox
 
 
+def test_states_go_from_host_to_host_only_if_a_superuser_has_allowed_it():
+    assert not read().direct_hops and not read(own={"direct_hops": "off"}).direct_hops
+    assert read({"direct_hops": "on"}).direct_hops and read({"direct_hops": "on"}, {"direct_hops": "on"}).direct_hops
+    assert not read({"direct_hops": "on"}, {"direct_hops": "off"}).direct_hops
+    assert not read({"direct_hops": "off"}, {"direct_hops": "on"}).direct_hops
+    with pytest.raises(InvalidParameter, match="no superuser has allowed hosts to send states to each other") as raised:
+        read(own={"direct_hops": "on"})
+    assert "VALUES ('direct_hops', 'on')" in raised.value.hint
+
+
 @pytest.mark.parametrize(
     "fixed, own, on",
     [(None, None, True), ("off", "on", False), ("on", "off", False), (None, " No", False), ("1", "yes", True)],

@@ -205,9 +205,11 @@ def test_a_search_is_told_once_that_a_model_has_ended(state, told, reason):
     nothing = SimpleNamespace(forget=lambda key: None, model_failed=lambda *_: None, failed=lambda task: None)
     models = FailedModels({1: a_model(1, state=state, state_detail="first")})
     hopper = SimpleNamespace(_models=models, _evaluations=nothing, _stops=nothing, _progress=nothing, _plan=nothing)
+    hopper._at_hosts = None
     hopper._deciders = [SimpleNamespace(failed=lambda key: [key])]
     hopper._changes = SimpleNamespace(make_all=found.extend)
     hopper._failed = partial(Hopper._failed, hopper)
+    hopper._write_failure = partial(Hopper._write_failure, hopper)
     Hopper._fail_model(hopper, 1, Visit((1,), 0, 1, 1), RetryDecision(False, False, {"message": "second"}))
     assert (found, models[1].state) == (told, ModelState.FAILED) and models[1].state_detail.startswith(reason)
 

@@ -15,7 +15,7 @@ from tests.helpers.unit.sources import nodes_of, walk
 ROOT = Path(__file__).resolve().parents[3] / "madlib_mop"
 #: Modules of ``engines/`` for one engine, and expressions with which a query would distinguish engines.
 ONE_ENGINE = {
-    "greenplum", "cloudberry", "products", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store",
+    "greenplum", "cloudberry", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store",
 }  # fmt: skip
 NAMES = {"greenplum", "cloudberry", "citus", "postgres"}
 CATALOGS = ("gp_segment_configuration", "gp_distribution_policy", "pg_dist_", "gp_segment_id", "DISTRIBUTED BY")

@@ -80,6 +80,23 @@ def test_a_forged_answer_is_refused(sent):
     assert (refused["sqlstate"], blobs) == ("42501", []) and "does not come from this host" in refused["message"]
 
 
+def test_tickets_are_sent_masked_with_another_mask_each():
+    """The header is in a statement of the host, which its logs can have."""
+    ticket = "ab" * 32
+    pulls = [{"ticket": ticket, "place": ["host", 1, None]} for _ in range(2)]
+    for request in ({"op": "offer", "ticket": ticket}, {"op": "train", "hop": {"pulls": pulls}}):
+        relay = Relay()
+        relay._host, relay._server = HostileHost(lambda _: sealed(an_answer())), "alpha"
+        assert relay.do(request, []) == ({"n_rows": 5}, [b"part"])
+        ((text, *_),) = relay._host.messages
+        sent = json.loads(text)
+        masked = [sent["ticket"]] if "ticket" in sent else [one["ticket"] for one in sent["hop"]["pulls"]]
+        first = 0 if "ticket" in sent else 1
+        assert ticket not in text and len(set(masked)) == len(masked)
+        for index, one in enumerate(masked):
+            assert seals.masked(KEY, 1, first + index, bytes.fromhex(one)).hex() == ticket
+
+
 def test_a_blob_that_is_none_is_refused():
     assert "host_refused" in answer_of(lambda _: sealed(an_answer()), part=None)[0]
 

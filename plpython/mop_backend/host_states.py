@@ -1,0 +1,361 @@
+"""The states of a run that hosts hold, as a writer session uses them: it brings each to the trainer that needs it.
+
+Called by `mop_backend.writer`. A state goes from the host that holds it to the segment's host directly (`hops`). This
+session draws the ticket, and has a relay to each of the two hosts. Where the two cannot connect, the state goes through
+this session, as all states do that are on this server; nothing depends on a direct connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from mop_backend.channels import HostLost, HostRefused, Remote
+from mop_backend.frames import Blob, Frame, Header
+from mop_backend.messages import Detour
+from mop_backend.process import ChildDied
+from mop_backend.refusals import checked
+from mop_backend.seals import digest_of_all
+
+_TICKET_BYTES = 32
+#: Relays to other hosts that stay open: with the schedule rotation, a model always comes from the same host.
+_MOST_RELAYS = 4
+#: For how long states go through this session after a direct connection has failed: doubled from time to time.
+_FIRST_DETOUR_S, _LONGEST_DETOUR_S = 30.0, 600.0
+_MOST_REASON = 200  # characters; a host sends it
+#: What a request says about the way on which a state comes: not part of the task.
+_OF_THE_WAY = ("n_blobs", "has_state")
+
+
+class Away(Exception):
+    """The host that holds a state cannot be reached."""
+
+    def __init__(self, server: str, message: str):
+        super().__init__(message)
+        self.server, self.message = server, message
+
+
+class Gone(Exception):
+    """A host does not hold states that the record names."""
+
+    def __init__(self, server: str, mst_keys: Sequence[int]):
+        super().__init__(server)
+        self.server, self.mst_keys = server, tuple(mst_keys)
+
+
+class Offered(NamedTuple):
+    """What a host offers: the ticket, where it listens, and the members whose states these are."""
+
+    ticket: bytes
+    place: Sequence[str | int | None]
+    members: list[int]
+
+
+class _Asked(Protocol):
+    """What asks a trainer: its channel."""
+
+    def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
+        """Send one request and wait for its answer."""
+
+
+class HostStates:
+    """The hosts that hold states of a run.
+
+    Parameters
+    ----------
+    run_id : int
+    own : str or None
+        The foreign server of the segment's host; None if the trainer is on this server.
+    connect : callable
+        Opens a relay to a server.
+    """
+
+    def __init__(self, run_id: int, own: str | None, connect: Callable[[str], Remote]):
+        self._run_id, self._own, self._connect = run_id, own, connect
+        self._relays: dict[str, Remote] = {}
+        # By host to which the segment's host could not connect: until when it does not try to, and the last pause.
+        self._detours: dict[str, tuple[float, float]] = {}
+        self._told: list[Detour] = []
+        self._kept: set[str] = set()  # digests of states that the segment's session has from its last evaluation
+
+    def close(self) -> None:
+        """End the relays."""
+        for relay in self._relays.values():
+            relay.stop()
+        self._relays.clear()
+
+    def forget_session(self) -> None:
+        """Note that the segment's session has ended."""
+        self._kept = set()
+
+    def new_detours(self) -> tuple[Detour, ...]:
+        """Return between which hosts states have begun to go through this session since the last call."""
+        told, self._told = self._told, []
+        return tuple(told)
+
+    def ask(
+        self,
+        trainer: _Asked,
+        request: Header,
+        models: Sequence[Header | None],
+        blobs: Sequence[Blob],
+        n_parts: Sequence[int | None],
+        versions: Sequence[tuple[int, int] | None] | None = None,
+    ) -> Frame:
+        """Send a request about models whose states are at hosts, or that leaves the new ones there; return the answer.
+
+        Parameters
+        ----------
+        trainer : channel
+        request : dict
+            To train or to evaluate.
+        models : sequence of dict or None
+            The rows of the members' models.
+        blobs : sequence of bytes-like
+            Of the members whose states, or start weights, are on this server.
+        n_parts : sequence of int or None
+            How many leading parts of each state are needed; None for all.
+        versions : sequence of (int, int) or None, optional
+            mst_key and version of each new state, if these stay at the segment's host.
+
+        Returns
+        -------
+        tuple of (dict, list)
+            With ``versions``, the header has ``held``, and there are no blobs.
+
+        Raises
+        ------
+        Away, Gone, and what channels raise
+        """
+        task = None if versions is None else _task_of(request, versions)
+        while True:
+            servers = self._servers_of(models)
+            direct = [server for server in servers if self._goes_directly(server)]
+            offers = self._offers(direct, models, n_parts)
+            if offers is None:
+                continue  # a host cannot offer anything: its states come through this session
+            come = self._fetch([server for server in servers if server not in direct], models, n_parts)
+            header, all_blobs = _with_blobs(request, blobs, come)
+            if self._own is None:
+                return trainer.ask(header, all_blobs)
+            sources, pulls = self._sources(models, n_parts, come, offers)
+            if task is None and not pulls and not any(sources):
+                return trainer.ask(header, all_blobs)
+            hop = {"run_id": self._run_id, "sources": sources, "pulls": pulls, "task": task, "versions": versions}
+            if not self._serve(offers):
+                continue
+            try:
+                answer, parts = checked(trainer.ask({**header, "hop": hop}, all_blobs))
+            except BaseException:
+                self._drop(offers)  # they may still wait for the segment's host
+                raise
+            if "hop_failed" in answer or "absent" in answer or answer.get("adopted"):
+                self._drop(offers)
+            else:
+                self._served(offers)
+            if "hop_failed" in answer:
+                self._take_detour(list(offers)[answer["pull"]], answer["hop_failed"])
+                continue
+            for server in offers:
+                self._detours.pop(server, None)
+            if "absent" in answer:
+                self._check_absent(answer["absent"], models, sources)
+                continue
+            self._kept = {source["keeps"] for source in sources if source and "keeps" in source}
+            return answer, parts
+
+    def let_go(self, trainer: _Asked, states: Sequence[Sequence[int]]) -> None:
+        """Let the segment's host let go of states: pairs of mst_key and version."""
+        checked(trainer.ask({"op": "let_go", "run_id": self._run_id, "states": [list(state) for state in states]}))
+
+    def _servers_of(self, models: Sequence[Header | None]) -> list[str]:
+        """Return the other hosts that hold states of the models."""
+        found = dict.fromkeys(model["state_server"] for model in models if model is not None)
+        return [server for server in found if server not in (None, self._own)]
+
+    def _goes_directly(self, server: str) -> bool:
+        """Return whether the segment's host is to get a state from another host directly."""
+        return self._own is not None and time.monotonic() >= self._detours.get(server, (0.0, 0.0))[0]
+
+    def _take_detour(self, server: str, reason: object) -> None:
+        """Let states from another host come through this session for some time."""
+        assert self._own is not None, "it has tried to connect"
+        if server not in self._detours:
+            self._told.append(Detour(server, self._own, str(reason)[:_MOST_REASON]))
+        last_s = self._detours.get(server, (0.0, _FIRST_DETOUR_S / 2))[1]
+        pause_s = min(2 * last_s, _LONGEST_DETOUR_S)
+        self._detours[server] = time.monotonic() + pause_s, pause_s
+
+    def _offers(
+        self, servers: Sequence[str], models: Sequence[Header | None], n_parts: Sequence[int | None]
+    ) -> dict[str, Offered] | None:
+        """Let hosts offer the states that the segment's host needs; return None if one cannot offer any."""
+        offers: dict[str, Offered] = {}
+        for server in servers:
+            members = [n for n, m in enumerate(models) if m is not None and m["state_server"] == server]
+            members = [n for n in members if self._key(models[n], n_parts[n]) not in self._kept]
+            if not members:
+                continue
+            ticket = os.urandom(_TICKET_BYTES)
+            states = [{"name": self._name(models[n]), "n_parts": n_parts[n]} for n in members]
+            request = {"op": "offer", "run_id": self._run_id, "states": states, "ticket": ticket.hex()}
+            answer, _ = self._ask_other(server, request)
+            if "absent" in answer:
+                self._drop(offers)
+                raise Gone(server, [_key_of(models[members[n]]) for n in answer["absent"]])
+            if "hop_failed" in answer:
+                self._drop(offers)
+                self._take_detour(server, answer["hop_failed"])
+                return None
+            offers[server] = Offered(ticket, answer["place"], members)
+        return offers
+
+    def _fetch(
+        self, servers: Sequence[str], models: Sequence[Header | None], n_parts: Sequence[int | None]
+    ) -> dict[int, list[Blob]]:
+        """Return the parts of states that come through this session, by member. Raises Away and Gone."""
+        found: dict[int, list[Blob]] = {}
+        for number, model in enumerate(models):
+            if model is None or model["state_server"] not in servers:
+                continue
+            server, parts = model["state_server"], found.setdefault(number, [])
+            while True:
+                request = {"op": "held_part", "run_id": self._run_id, "state": self._name(model), "part": len(parts)}
+                answer, blobs = self._ask_other(server, request)
+                parts += blobs
+                if not blobs or sum(map(len, parts)) > model["state_bytes"]:  # another state than the recorded one
+                    raise Gone(server, [_key_of(model)])
+                most = answer["n_parts"] if n_parts[number] is None else min(answer["n_parts"], n_parts[number] or 0)
+                if len(parts) >= most:
+                    break
+            if n_parts[number] is None and digest_of_all(parts) != model["digest"]:
+                raise Gone(server, [_key_of(model)])  # it is damaged there
+        return found
+
+    def _sources(
+        self,
+        models: Sequence[Header | None],
+        n_parts: Sequence[int | None],
+        come: dict[int, list[Blob]],
+        offers: dict[str, Offered],
+    ) -> tuple[list[Header | None], list[Header]]:
+        """Return where the segment's session finds the state of each member, and what it pulls (`segment`)."""
+        sources: list[Header | None] = []
+        for number, model in enumerate(models):
+            if model is None or model["state_server"] is None or number in come:
+                sources.append(None)
+                continue
+            key = self._key(model, n_parts[number])
+            if model["state_server"] == self._own:
+                sources.append({"held": self._name(model), "n_parts": n_parts[number]})
+            elif key in self._kept:
+                sources.append({"kept": key, "keeps": key})
+            else:
+                pull = list(offers).index(model["state_server"])
+                pulled = [pull, offers[model["state_server"]].members.index(number)]
+                sources.append({"pulled": pulled, "keeps": key} if n_parts[number] else {"pulled": pulled})
+        pulls = []
+        for offered in offers.values():
+            states = [self._pulled(models[n], n_parts[n]) for n in offered.members]
+            pulls.append({"place": offered.place, "ticket": offered.ticket.hex(), "states": states})
+        return sources, pulls
+
+    def _check_absent(
+        self, absent: Sequence[int], models: Sequence[Header | None], sources: Sequence[Header | None]
+    ) -> None:
+        """Continue after the segment's session lacks states. Raises Gone for those that its host should hold."""
+        gone = [_key_of(models[n]) for n in absent if "held" in (sources[n] or {})]
+        if gone:
+            assert self._own is not None, "only a host holds states"
+            raise Gone(self._own, gone)
+        self._kept = set()  # another session evaluated them
+
+    def _ask_other(self, server: str, request: Header) -> Frame:
+        """Ask another host. Raises Away if it cannot be reached."""
+        is_open = server in self._relays and self._relays[server].alive
+        try:
+            if not is_open:
+                while len(self._relays) >= _MOST_RELAYS:
+                    self._drop([next(iter(self._relays))])
+                self._relays[server] = self._connect(server)
+            return checked(self._relays[server].ask(request))
+        except HostLost as loss:
+            self._drop([server])
+            if is_open:  # the host may have restarted since
+                return self._ask_other(server, request)
+            raise Away(server, str(loss)) from None
+        except BaseException:
+            self._drop([server])
+            raise
+
+    def _serve(self, servers: Iterable[str]) -> bool:
+        """Let hosts wait for the segment's host; return False if one was lost meanwhile."""
+        try:
+            for server in servers:
+                self._relays[server].send({"op": "serve", "run_id": self._run_id})
+        except HostLost:
+            self._drop(servers)
+            return False
+        return True
+
+    def _served(self, servers: Iterable[str]) -> None:
+        """Read the last answers of hosts that have sent states."""
+        for server in servers:
+            try:
+                self._relays[server].receive()
+            except (HostLost, HostRefused, ChildDied):  # the state has arrived
+                self._drop([server])
+
+    def _drop(self, servers: Iterable[str]) -> None:
+        """End the relays to hosts; what they offer ends too."""
+        for server in servers:
+            relay = self._relays.pop(server, None)
+            if relay is not None:
+                relay.stop()
+
+    def _name(self, model: Header | None) -> list[int | str]:
+        assert model is not None, "it has a state"
+        return [self._run_id, model["mst_key"], model["state_version"], model["digest"]]
+
+    def _key(self, model: Header | None, n_parts: int | None) -> str:
+        assert model is not None, "it has a state"
+        return f"{model['digest']} {n_parts}"
+
+    def _pulled(self, model: Header | None, n_parts: int | None) -> list[str | int | None]:
+        assert model is not None, "it has a state"
+        return [model["digest"] if n_parts is None else None, model["state_bytes"]]
+
+
+def _key_of(model: Header | None) -> int:
+    assert model is not None, "it has a state"
+    mst_key: int = model["mst_key"]
+    return mst_key
+
+
+def _task_of(request: Header, versions: Sequence[tuple[int, int] | None]) -> str:
+    """Return the SHA-256 of what a request asks for, whatever way its states take: an equal one gives the same bits."""
+    members = [
+        None if member is None else {name: value for name, value in member.items() if name not in _OF_THE_WAY}
+        for member in request["members"]
+    ]
+    text = json.dumps([{**request, "members": members}, versions], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_blobs(request: Header, blobs: Sequence[Blob], come: dict[int, list[Blob]]) -> Frame:
+    """Return a request with the parts of further states, which belong to members by their numbers."""
+    if not come:
+        return request, list(blobs)
+    rest, found, members = list(blobs), [], list(request["members"])
+    for number, member in enumerate(members):
+        if number in come:
+            members[number] = {**member, "n_blobs": len(come[number]), "has_state": True}
+            found += come[number]
+        elif member is not None:
+            found += rest[: member["n_blobs"]]
+            rest = rest[member["n_blobs"] :]
+    return {**request, "members": members}, found
