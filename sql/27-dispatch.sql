@@ -68,6 +68,14 @@ return dispatched.send(message)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.dispatch_send(text) IS 'Sends a message to the trainer, and starts the trainer if the message requests it';
 
+CREATE FUNCTION madlib_mop_internal.dispatch_ask(message text, wait_s double precision)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.ask(message, wait_s)
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_ask(text, double precision) IS 'Sends a message to the trainer, and waits for the answer as dispatch_receive does';
+
 CREATE FUNCTION madlib_mop_internal.dispatch_receive(wait_s double precision)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@

@@ -15,14 +15,16 @@ from mop_backend.channels import place_of, reading
 from mop_backend.frames import Blob, Check, Header, Json
 from mop_backend.process import ChildDied
 from mop_backend.rows import RowsListener, RowsLost
-from mop_backend.segment_states import AnsweredPart, ArrivedPart
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
+from mop_backend.states import AnsweredPart, ArrivedPart
 
-_WAIT_S = 0.2  # between two checks of the client's socket
+# Between two checks of the client's socket; each wait is a statement, of which the server sends the plan.
+_FIRST_WAIT_S, _WAIT_S = 0.5, 1.0
 _QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
     "put": ("select madlib_mop_internal.dispatch_put($1) as value", ["bytea"]),
     "send": ("select madlib_mop_internal.dispatch_send($1) as value", ["text"]),
+    "ask": ("select madlib_mop_internal.dispatch_ask($1, $2) as value", ["text", "float8"]),
     "receive": ("select madlib_mop_internal.dispatch_receive($1) as value", ["float8"]),
     "get": ("select madlib_mop_internal.dispatch_get($1) as value", ["int4"]),
     "listen": ("select madlib_mop_internal.dispatch_listen() as value", []),
@@ -69,27 +71,17 @@ class Dispatch:
 
     def send(self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()) -> None:
         """Send one message. Raises ChildDied."""
-        kept: list[tuple[int, int] | None] = []
-        for blob in blobs:
-            if isinstance(blob, ArrivedPart):
-                kept.append((blob.pull, blob.part))
-            else:
-                kept.append(None)
-                self._ask("put", bytes(blob))
-        self._answer(self._ask("send", json.dumps({"header": header, "blobs": kept})))
+        self._answer(self._ask("send", self._message(header, blobs)))
 
     def receive(self) -> tuple[Header, list[AnsweredPart]]:
         """Wait for an answer, whose blobs stay at the segment. Raises ChildDied."""
-        while (answer := self._answer(self._ask("receive", _WAIT_S))) is None:
-            self._check()
-        return answer["header"], [AnsweredPart(i, size, self._get) for i, size in enumerate(answer["sizes"])]
+        return self._received(self._answer(self._ask("receive", _FIRST_WAIT_S)))
 
     def ask(
         self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()
     ) -> tuple[Header, list[AnsweredPart]]:
         """Send one message and wait for its answer. Raises ChildDied."""
-        self.send(header, blobs)
-        return self.receive()
+        return self._received(self._answer(self._ask("ask", self._message(header, blobs), _FIRST_WAIT_S)))
 
     def reader_of(self, source: RowsSource, segment_id: int) -> Reading:
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
@@ -132,6 +124,24 @@ class Dispatch:
     def death(self) -> ChildDied:
         """Return the ChildDied with the trainer's exit status."""
         return ChildDied(*(self._death or (0, "")))
+
+    def _message(self, header: Header, blobs: Iterable[Blob | ArrivedPart]) -> str:
+        """Return a message in its form at the segment, where its blobs are by then."""
+        kept: list[tuple[int, int] | None] = []
+        for blob in blobs:
+            if isinstance(blob, ArrivedPart):
+                kept.append((blob.pull, blob.part))
+            else:
+                kept.append(None)
+                self._ask("put", bytes(blob))
+        return json.dumps({"header": header, "blobs": kept})
+
+    def _received(self, answer: Header | None) -> tuple[Header, list[AnsweredPart]]:
+        """Return an answer; wait for it if it has not come yet."""
+        while answer is None:
+            self._check()
+            answer = self._answer(self._ask("receive", _WAIT_S))
+        return answer["header"], [AnsweredPart(i, size, self._get) for i, size in enumerate(answer["sizes"])]
 
     def _get(self, number: int) -> bytes:
         blob: bytes = self._ask("get", number)

@@ -9,6 +9,7 @@ shard is read, the connection to the writer's.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from mop_backend.process import Child, ChildDied, start_trainer_of_run
 from mop_backend.rows import RowsListener, RowsLost, Sender
 
 _Result = TypeVar("_Result")
+_SLICE_S = 0.1
 _segment: _Segment | None = None
 _sender: Sender | None = None
 
@@ -57,6 +59,11 @@ def receive(wait_s: float) -> str | None:
     """Return the trainer's answer as JSON, ``{"header", "sizes"}``, the sizes of its blobs, or ``{"died"}``; None if
     none came in time."""
     return _opened().receive(wait_s)
+
+
+def ask(message: str, wait_s: float) -> str | None:
+    """Send the trainer a message as `send` does, and return what `receive` does."""
+    return send(message) or receive(wait_s)
 
 
 def get(index: int) -> bytes:
@@ -126,9 +133,11 @@ class _Segment:
         return None
 
     def receive(self, wait_s: float) -> str | None:
+        deadline = time.monotonic() + wait_s
         try:
-            if not self._started.await_answer(wait_s):
-                return None
+            while not self._started.await_answer(_SLICE_S):  # Python sees a cancel when this returns
+                if time.monotonic() >= deadline:
+                    return None
             header, self.incoming = self._started.receive()
         except ChildDied as death:
             return self._died(death)

@@ -12,14 +12,18 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mop_backend.channels import HostLost, HostRefused, Remote
 from mop_backend.frames import Blob, Frame, Header
-from mop_backend.messages import Detour
+from mop_backend.messages import BadMessage, Detour
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked
 from mop_backend.seals import digest_of_all
+from mop_backend.states import MOST_S, AnsweredPart, ArrivedPart, States, Trainer
+
+if TYPE_CHECKING:
+    from mop_backend.record import RunRecord
 
 _TICKET_BYTES = 32
 #: Relays to other hosts that stay open: with the schedule rotation, a model always comes from the same host.
@@ -55,18 +59,12 @@ class Offered(NamedTuple):
     members: list[int]
 
 
-class _Asked(Protocol):
-    """What asks a trainer: its channel."""
-
-    def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
-        """Send one request and wait for its answer."""
-
-
-class HostStates:
-    """The hosts that hold states of a run.
+class HostStates(States):
+    """The states of a run of which hosts may hold some.
 
     Parameters
     ----------
+    record : RunRecord
     run_id : int
     own : str or None
         The foreign server of the segment's host; None if the trainer is on this server.
@@ -74,7 +72,8 @@ class HostStates:
         Opens a relay to a server.
     """
 
-    def __init__(self, run_id: int, own: str | None, connect: Callable[[str], Remote]):
+    def __init__(self, record: RunRecord, run_id: int, own: str | None, connect: Callable[[str], Remote]):
+        super().__init__(record)
         self._run_id, self._own, self._connect = run_id, own, connect
         self._relays: dict[str, Remote] = {}
         # By host to which the segment's host could not connect: until when it does not try to, and the last pause.
@@ -82,30 +81,75 @@ class HostStates:
         self._told: list[Detour] = []
         self._kept: set[str] = set()  # digests of states that the segment's session has from its last evaluation
 
+    def bring(
+        self, models: Sequence[Header | None], n_parts: Sequence[int | None]
+    ) -> list[Sequence[Blob | ArrivedPart]]:
+        """As `States.bring`; none for a model whose state is at a host."""
+        return super().bring([None if _is_at_host(model) else model for model in models], n_parts)
+
+    def train(
+        self,
+        trainer: Trainer,
+        request: Header,
+        models: Sequence[Header | None],
+        blobs: Sequence[Blob | ArrivedPart],
+        versions: Sequence[tuple[int, int] | None] | None,
+    ) -> tuple[Header, Sequence[Blob | AnsweredPart], dict[str, float]]:
+        """As `States.train`. Raises Away and Gone too."""
+        if versions is None and not any(map(_is_at_host, models)):
+            return super().train(trainer, request, models, blobs, versions)
+        answer, parts = checked(self.ask(trainer, request, models, blobs, [None] * len(models), versions))
+        if versions is not None and answer.pop("held", None) is not True:
+            raise BadMessage("its states are not those of which it says the digests")
+        pull_s = answer.pop("pull_s", 0.0)
+        if not isinstance(pull_s, float) or not 0.0 <= pull_s <= MOST_S:
+            raise BadMessage("its times are no times of a task")
+        return _without(answer, "held", "adopted"), parts, {"pull_s": pull_s}
+
+    def evaluate(
+        self,
+        trainer: Trainer,
+        request: Header,
+        models: Sequence[Header | None],
+        blobs: Sequence[Blob | ArrivedPart],
+    ) -> Header:
+        """As `States.evaluate`. Raises Away and Gone too."""
+        if not any(map(_is_at_host, models)):
+            return super().evaluate(trainer, request, models, blobs)
+        n_parts = [None if model is None else model["forward_parts"] for model in models]
+        answer, _ = checked(self.ask(trainer, request, models, blobs, n_parts))
+        return _without(answer, "held", "pull_s")
+
+    def let_go(self, trainer: Trainer) -> None:
+        """As `States.let_go`, and remove these states from the record."""
+        if self._own is None:
+            return
+        released = self._record.released_copies(self._own)
+        if released:
+            checked(trainer.ask({"op": "let_go", "run_id": self._run_id, "states": released}))
+            self._record.copies_gone(self._own, released)
+
     def close(self) -> None:
-        """End the relays."""
+        """As `States.close`; end the relays to other hosts."""
+        self._kept = set()
         for relay in self._relays.values():
             relay.stop()
         self._relays.clear()
 
-    def forget_session(self) -> None:
-        """Note that the segment's session has ended."""
-        self._kept = set()
-
     def new_detours(self) -> tuple[Detour, ...]:
-        """Return between which hosts states have begun to go through this session since the last call."""
+        """As `States.new_detours`."""
         told, self._told = self._told, []
         return tuple(told)
 
     def ask(
         self,
-        trainer: _Asked,
+        trainer: Trainer,
         request: Header,
         models: Sequence[Header | None],
-        blobs: Sequence[Blob],
+        blobs: Sequence[Blob | ArrivedPart],
         n_parts: Sequence[int | None],
         versions: Sequence[tuple[int, int] | None] | None = None,
-    ) -> Frame:
+    ) -> tuple[Header, Sequence[Blob]]:
         """Send a request about models whose states are at hosts, or that leaves the new ones there; return the answer.
 
         Parameters
@@ -167,10 +211,6 @@ class HostStates:
                 continue
             self._kept = {source["keeps"] for source in sources if source and "keeps" in source}
             return answer, parts
-
-    def let_go(self, trainer: _Asked, states: Sequence[Sequence[int]]) -> None:
-        """Let the segment's host let go of states: pairs of mst_key and version."""
-        checked(trainer.ask({"op": "let_go", "run_id": self._run_id, "states": [list(state) for state in states]}))
 
     def _servers_of(self, models: Sequence[Header | None]) -> list[str]:
         """Return the other hosts that hold states of the models."""
@@ -330,6 +370,15 @@ class HostStates:
         return [model["digest"] if n_parts is None else None, model["state_bytes"]]
 
 
+def _is_at_host(model: Header | None) -> bool:
+    """Return whether a host holds a model's newest state."""
+    return model is not None and model["state_server"] is not None
+
+
+def _without(answer: Header, *names: str) -> Header:
+    return {name: value for name, value in answer.items() if name not in names}
+
+
 def _key_of(model: Header | None) -> int:
     assert model is not None, "it has a state"
     mst_key: int = model["mst_key"]
@@ -346,11 +395,13 @@ def _task_of(request: Header, versions: Sequence[tuple[int, int] | None]) -> str
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _with_blobs(request: Header, blobs: Sequence[Blob], come: dict[int, list[Blob]]) -> Frame:
+def _with_blobs(
+    request: Header, blobs: Sequence[Blob | ArrivedPart], come: dict[int, list[Blob]]
+) -> tuple[Header, list[Blob | ArrivedPart]]:
     """Return a request with the parts of further states, which belong to members by their numbers."""
     if not come:
         return request, list(blobs)
-    rest, found, members = list(blobs), [], list(request["members"])
+    rest, found, members = list(blobs), list[Blob | ArrivedPart](), list(request["members"])
     for number, member in enumerate(members):
         if number in come:
             members[number] = {**member, "n_blobs": len(come[number]), "has_state": True}

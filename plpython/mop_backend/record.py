@@ -15,9 +15,8 @@ from mop_backend.messages import to_json
 from mop_backend.refusals import STATE_GONE, damaged
 
 if TYPE_CHECKING:
-    from mop_backend.frames import Blob, Header
+    from mop_backend.frames import Header
     from mop_backend.messages import AverageStates, StateDescription, StateWrite, Train, VisitFigures
-    from mop_backend.segment_states import AnsweredPart, ArrivedPart, SegmentStates
 
 _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
@@ -73,15 +72,9 @@ class RunRecord:
     Parameters
     ----------
     run_id : int
-
-    Attributes
-    ----------
-    at_segment : SegmentStates or None
-        On Greenplum: how states are written and read.
     """
 
     def __init__(self, run_id: int):
-        self.at_segment: SegmentStates | None = None
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -113,13 +106,11 @@ class RunRecord:
         weights: bytes = self._value("start_weights", mst_key)
         return weights
 
-    def state(self, model: Header, n_parts: int | None = None) -> Sequence[bytes | ArrivedPart]:
+    def state(self, model: Header, n_parts: int | None = None) -> list[bytes]:
         """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough.
 
         Raises Refused if it has none, or fewer.
         """
-        if self.at_segment is not None:
-            return self.at_segment.pull(model, n_parts)
         parts: list[bytes] = []
         if model["digest"] is None:
             return parts
@@ -152,12 +143,12 @@ class RunRecord:
         write: StateWrite,
         model: Header,
         figures: VisitFigures,
-        parts: Sequence[Blob | AnsweredPart],
+        state_bytes: int,
         started_at: str,
         at: int,
         server: str | None = None,
-    ) -> int:
-        """Write a model's visit with its new state; return the state's size, in bytes.
+    ) -> None:
+        """Write a model's visit; its new state is written already (`mop_backend.states`).
 
         Parameters
         ----------
@@ -168,20 +159,17 @@ class RunRecord:
             As `model` returned it before the visit.
         figures : VisitFigures
             The trainer's.
-        parts : list of bytes-like
-            The new state.
+        state_bytes : int
+            The size of the new state.
         started_at : str
             When the visit began.
         at : int
             The segment whose trainer made it; written to ``timing`` as ``trainer`` if it is not the shard's own.
         server : str or None
-            The host that holds the new state, which has no parts here.
+            The host that holds the new state; None for this server.
         """
         segment_id = order.shard.segment_id
-        state_bytes = sum(map(len, parts)) if server is None else figures.state_bytes
         elsewhere = {} if at == segment_id else {"trainer": at}
-        for number, part in enumerate(parts):
-            self.put_part(write, number, part, segment_id if order.is_staged else None)
         visit = {
             "epoch": order.epoch,
             "position": order.position,
@@ -199,7 +187,6 @@ class RunRecord:
         }
         keep = "keep_staged" if order.is_staged else "keep_visit" if order.again_from is None else "keep_again"
         self._run(keep, write.mst_key, json.dumps(visit))
-        return state_bytes
 
     def released_copies(self, server: str) -> list[list[int]]:
         """Return mst_key and version of states that a host is to let go."""
@@ -210,15 +197,10 @@ class RunRecord:
         """Remove released states from the record: their host has let them go."""
         self._run("copies_gone", server, json.dumps(copies))
 
-    def put_part(
-        self, write: StateWrite, number: int, part: Blob | AnsweredPart, segment_id: int | None = None
-    ) -> None:
+    def put_part(self, write: StateWrite, number: int, part: bytes, segment_id: int | None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
         assert write.slot is not None, "it is written on this server"
-        if self.at_segment is not None:
-            self.at_segment.put(write, number, part, segment_id)
-        else:
-            self._run("put_part", write.mst_key, write.slot, write.version, number, bytes(part), segment_id)
+        self._run("put_part", write.mst_key, write.slot, write.version, number, part, segment_id)
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""

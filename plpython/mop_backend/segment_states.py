@@ -1,4 +1,4 @@
-"""States of models at Greenplum's segments: each lies where it was made, and comes from there to the next segment.
+"""States of models at Greenplum's segments: each is where it was made, and comes from there to the next segment.
 
 The table model_state is distributed by ``__dist_key__``, a key of the segment where the state was made. A new state is
 inserted by a statement of that segment alone, which takes it from the process with the trainer. For a visit elsewhere,
@@ -12,26 +12,28 @@ Keys are literals: only then does a statement go to one segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import plpy
 
 from mop_backend.refusals import STATE_GONE, damaged
+from mop_backend.states import AnsweredPart, ArrivedPart, States, Trainer
 
 if TYPE_CHECKING:
     from mop_backend.frames import Blob, Header
     from mop_backend.messages import StateWrite
+    from mop_backend.record import RunRecord
 
 _PARTS = "select __dist_key__, part from madlib_mop.model_state where {state} order by part"
 _HERE = (
-    "select madlib_mop_internal.dispatch_keep({pull}, part, data) from madlib_mop.model_state"
+    "select madlib_mop_internal.dispatch_keep({pull}, {first} + part, data) from madlib_mop.model_state"
     " where __dist_key__ = {key} and {state}"
 )
 _HOP = (
     "insert into madlib_mop.state_inbox (__dist_key__, pull, part, data)"
-    " select {here}, {pull}, part, data from madlib_mop.model_state where __dist_key__ = {key} and {state}"
+    " select {here}, {pull}, {first} + part, data from madlib_mop.model_state where __dist_key__ = {key} and {state}"
 )
 _PUT = "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, segment_id, data, __dist_key__)"
 _FROM_TRAINER = (
@@ -39,86 +41,75 @@ _FROM_TRAINER = (
     " from madlib_mop.segment_key where __dist_key__ = {key}"
 )
 _FROM_HERE = _PUT + " values ({place}, $1, {key})"
+_PLACE = {"slot": "state_slot", "mst_key": "mst_key", "version": "state_version"}
 
 
-@dataclass(frozen=True)
-class ArrivedPart:
-    """A part of a state that the process at the segment has, for its trainer."""
-
-    pull: int
-    part: int
-
-
-class AnsweredPart:
-    """A blob of the trainer's answer that the process at the segment has; `bytes` brings it here.
-
-    Parameters
-    ----------
-    number : int
-        Which one of the answer.
-    n_bytes : int
-    fetch : callable
-        Returns a blob of the answer by its number.
-    """
-
-    def __init__(self, number: int, n_bytes: int, fetch: Callable[[int], bytes]):
-        self.number = number
-        self._n_bytes = n_bytes
-        self._fetch = fetch
-
-    def __len__(self) -> int:
-        return self._n_bytes
-
-    def __bytes__(self) -> bytes:
-        return self._fetch(self.number)
-
-
-class SegmentStates:
+class SegmentStates(States):
     """The states of a run, for the writer of a segment.
 
     Parameters
     ----------
+    record : RunRecord
     run_id : int
     key : int
         A ``__dist_key__`` of the segment.
     """
 
-    def __init__(self, run_id: int, key: int):
+    def __init__(self, record: RunRecord, run_id: int, key: int):
+        super().__init__(record)
         self._run_id = int(run_id)
         self._key = int(key)
         self._n_pulls = 0
+        self._pull_s = 0.0
 
-    def pull(self, model: Header, n_parts: int | None = None) -> list[ArrivedPart]:
-        """Bring the parts of a model's newest state to this segment; the first ``n_parts``, where those are enough.
+    def bring(
+        self, models: Sequence[Header | None], n_parts: Sequence[int | None]
+    ) -> list[Sequence[Blob | ArrivedPart]]:
+        """As `States.bring`; the segment's process has the parts until the next call."""
+        began = time.monotonic()
+        self._n_pulls += 1
+        found: list[Sequence[Blob | ArrivedPart]] = []
+        for model, most in zip(models, n_parts, strict=True):
+            first = sum(map(len, found))
+            found.append([] if model is None or model["digest"] is None else self._pull(model, most, first))
+        self._pull_s = time.monotonic() - began
+        return found
 
-        The process there has them until the next pull.
+    def train(
+        self,
+        trainer: Trainer,
+        request: Header,
+        models: Sequence[Header | None],
+        blobs: Sequence[Blob | ArrivedPart],
+        versions: Sequence[tuple[int, int] | None] | None,
+    ) -> tuple[Header, Sequence[Blob | AnsweredPart], dict[str, float]]:
+        """As `States.train`; the parts of the new states are still at the segment."""
+        answer, parts, _ = super().train(trainer, request, models, blobs, versions)
+        return answer, parts, {"pull_s": self._pull_s}
 
-        Raises
-        ------
-        Refused
-            If the state is not there, or not whole.
-        """
-        if model["digest"] is None:
-            return []
-        place = {"slot": "state_slot", "mst_key": "mst_key", "version": "state_version"}
-        state = " and ".join([f"{column} = {int(model[name])}" for column, name in place.items()])
+    def put(
+        self, write: StateWrite, parts: Sequence[Blob | AnsweredPart], segment_id: int | None = None
+    ) -> None:
+        """As `States.put`; at this segment."""
+        assert write.slot is not None, "no host holds it"
+        for number, part in enumerate(parts):
+            keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
+            place = ", ".join("null" if key is None else str(int(key)) for key in keys)
+            if isinstance(part, AnsweredPart):
+                plpy.execute(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
+            else:
+                plpy.execute(plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"]), [bytes(part)])
+
+    def _pull(self, model: Header, n_parts: int | None, first: int) -> list[ArrivedPart]:
+        """Bring the parts of a model's newest state to this segment, with numbers from ``first``. Raises Refused."""
+        state = " and ".join([f"{column} = {int(model[name])}" for column, name in _PLACE.items()])
         state += f" and run_id = {self._run_id} and segment_id is null"
         if n_parts is not None:
             state += f" and part < {int(n_parts)}"
         found = [(int(row["__dist_key__"]), int(row["part"])) for row in plpy.execute(_PARTS.format(state=state))]
         if not found or [part for _, part in found] != list(range(len(found) if n_parts is None else n_parts)):
             raise damaged(STATE_GONE)
-        self._n_pulls += 1
         for key in sorted({key for key, _ in found}):
             query = _HERE if key == self._key else _HOP
-            plpy.execute(query.format(here=self._key, pull=self._n_pulls, key=key, state=state))
-        return [ArrivedPart(self._n_pulls, part) for _, part in found]
-
-    def put(self, write: StateWrite, number: int, part: Blob | AnsweredPart, segment_id: int | None) -> None:
-        """Write one part of a new state at this segment."""
-        keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
-        place = ", ".join("null" if key is None else str(int(key)) for key in keys)
-        if isinstance(part, AnsweredPart):
-            plpy.execute(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
-        else:
-            plpy.execute(plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"]), [bytes(part)])
+            plpy.execute(query.format(here=self._key, pull=self._n_pulls, first=first, key=key, state=state))
+        return [ArrivedPart(self._n_pulls, first + part) for _, part in found]

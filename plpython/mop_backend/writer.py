@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import plpy
 
@@ -83,14 +83,14 @@ from mop_backend.refusals import (
     with_way_out,
 )
 from mop_backend.rows import RowsLost
-from mop_backend.segment_states import AnsweredPart, ArrivedPart, SegmentStates
+from mop_backend.segment_states import SegmentStates
 from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
+from mop_backend.states import MOST_S, ArrivedPart, States
 
 _Answer = TypeVar("_Answer")
 _Blobs = TypeVar("_Blobs")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
-_MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
@@ -146,18 +146,17 @@ class Writer:
         self._owner = answer["owner"]
         self._place = place_of(self._plan["training"], segment_id)
         self._server: str | None = None if self._place is None else self._place.get("server")
-        self._host_states = HostStates(run_id, self._server, self._connect)
+        self._states = self._states_of_run()
         # the first order connects to a host, so that its answer has the error
         if self._place is None or "key" in self._place:
             self._start()
 
     def close(self) -> None:
-        """End the trainer, and the relays to other hosts."""
+        """End the trainer, and what brings its states."""
         if self._child is not None:
             self._child.stop()
             self._child = None
-        self._host_states.close()
-        self._host_states.forget_session()
+        self._states.close()
 
     def do(self, order: Order) -> Answer:
         """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""
@@ -246,13 +245,17 @@ class Writer:
         models, members, blobs = self._members(keys, again_from=order.again_from)
         sample = None if order.sample is None else ShardName("sample", order.sample).key
         request = TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample)
-        server = self._server if all(write is None or write.slot is None for write in order.members) else None
-        if self._server is not None and self._plan.get("direct_hops"):
-            self._let_go(self._server)
-        answer, parts, pull_s = self._trained(request, models, blobs, None if server is None else order)
+        stays = self._server is not None and all(write is None or write.slot is None for write in order.members)
+        server = self._server if stays else None
+        versions = [None if write is None else (write.mst_key, write.version) for write in order.members]
+        if self._plan.get("direct_hops"):
+            self._states.let_go(self._trainer)
+        header = as_request(request)
+        found, parts, times = self._states.train(self._trainer, header, models, blobs, versions if stays else None)
+        answer = of_answer(TrainedMembers, found)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
-        if min(sizes) < 0 or (server is None and sum(sizes) != len(parts)):
+        if min(sizes) < 0 or (not stays and sum(sizes) != len(parts)):
             raise BadMessage("its states have not the number of parts that it says")
         committed, failed, steady_s = [], [], 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
@@ -267,43 +270,22 @@ class Writer:
                 continue
             check_digest(model, trained.figures)
             _check_timing(trained.figures.timing, len(order.members))
+            state_bytes = trained.figures.state_bytes if stays else sum(map(len, own))
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-            figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
-            state_bytes = self._record.keep(order, write, model, figures, own, started_at, self._segment_id, server)
+            self._states.put(write, own, order.shard.segment_id if order.is_staged else None)
+            figures = replace(trained.figures, timing={**trained.figures.timing, **times})
+            self._record.keep(order, write, model, figures, state_bytes, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
-        detours = self._host_states.new_detours()
+        detours = self._states.new_detours()
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
-    def _trained(
-        self, request: TrainRequest, models: Sequence[Header | None], blobs: Sequence[Blob], held: Train | None
-    ) -> tuple[TrainedMembers, list[Blob], dict[str, float]]:
-        """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
-
-        With ``held``, the order, the new states stay at the segment's host, which has committed them by then.
-        """
-        header, n_parts = as_request(request), [None] * len(models)
-        if held is None and not _are_at_hosts(models):
-            return (*self._ask(header, blobs, TrainedMembers), {})
-        new = () if held is None else held.members
-        versions = None if held is None else [None if w is None else (w.mst_key, w.version) for w in new]
-        answer, parts = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts, versions))
-        if held is not None and answer.pop("held", None) is not True:
-            raise BadMessage("its states are not those of which it says the digests")
-        pull_s = answer.pop("pull_s", 0.0)
-        if not isinstance(pull_s, float) or not 0.0 <= pull_s <= _MOST_S:
-            raise BadMessage("its times are no times of a task")
-        for name in ("held", "adopted"):
-            answer.pop(name, None)
-        return of_answer(TrainedMembers, answer), parts, {"pull_s": pull_s}
-
-    def _let_go(self, server: str) -> None:
-        """Send the segment's host the names of the states that it is to let go."""
-        released = self._record.released_copies(server)
-        if released:
-            self._host_states.let_go(self._trainer, released)
-            self._record.copies_gone(server, released)
+    def _states_of_run(self) -> States:
+        """Return what knows where the states of this run are."""
+        if self._place is not None and "key" in self._place:
+            return SegmentStates(self._record, self._run_id, self._place["key"])
+        return HostStates(self._record, self._run_id, self._server, self._connect)
 
     def _connect(self, server: str) -> Remote:
         """Return a relay to another host of the run."""
@@ -318,70 +300,54 @@ class Writer:
         models, members, blobs = self._members(order.members, is_forward=True)
         evaluated = []
         for shard in present:
-            answer = self._evaluated(EvaluateRequest(members, shard.key), models, blobs)
+            request = as_request(EvaluateRequest(members, shard.key))
+            found = self._states.evaluate(self._trainer, request, models, blobs)
+            answer = of_answer(EvaluatedMembers, found)
             _check_members(models, answer.members)
             for own in filter(None, answer.members):
                 _check_timing(own.timing, len(order.members))
             figures = zip(order.members, answer.members, strict=True)
-            found = tuple(EvaluatedMember(key, own) for key, own in figures if key is not None and own is not None)
+            of_members = tuple(EvaluatedMember(key, own) for key, own in figures if key is not None and own is not None)
             ended_at = time.time()
-            evaluated.append(EvaluatedShard(shard, started_at, ended_at, found))
+            evaluated.append(EvaluatedShard(shard, started_at, ended_at, of_members))
             started_at = ended_at
-        return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
-
-    def _evaluated(
-        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Sequence[Blob]
-    ) -> EvaluatedMembers:
-        """Return the trainer's answer to an evaluation."""
-        header = as_request(request)
-        if not _are_at_hosts(models):
-            return self._ask(header, blobs, EvaluatedMembers)[0]
-        n_parts = [None if model is None else model["forward_parts"] for model in models]
-        answer, _ = checked(self._host_states.ask(self._trainer, header, models, blobs, n_parts))
-        return of_answer(EvaluatedMembers, {k: v for k, v in answer.items() if k not in ("held", "pull_s")})
+        return Evaluated(self._versions, tuple(evaluated), detours=self._states.new_detours())
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
         """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
         model = self._asked(self._record.model(order.mst_key))
         request = MetricsRequest(model, order.shard.key, tuple(order.sums.values()))
-        answer, _ = self._ask(as_request(request), [], MetricResults)
+        answer, _ = _read(self._trainer.ask(as_request(request)), MetricResults)
         if len(answer.results) != len(order.sums):
             raise BadMessage("its metrics are not those of all data sets")
         return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
 
-    def _ask(
-        self, request: Header, blobs: Sequence[Blob | ArrivedPart], kind: type[_Answer]
-    ) -> tuple[_Answer, Sequence[Blob | AnsweredPart]]:
-        """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
-        if isinstance(self._child, Dispatch):
-            return _read(self._child.ask(request, blobs), kind)
-        return _read(self._trainer.ask(request, cast("Sequence[Blob]", blobs)), kind)
-
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False, again_from: int | None = None
-    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[bytes | ArrivedPart]]:
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], list[Blob | ArrivedPart]]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
         read = self._record.model
         if again_from is not None:
             read = partial(self._record.model_at, version=again_from)
         models = [None if mst_key is None else read(mst_key) for mst_key in mst_keys]
+        n_parts = [model["forward_parts"] if model is not None and is_forward else None for model in models]
         members: list[ModelStart | None] = []
-        blobs: list[bytes | ArrivedPart] = []
-        for model in models:
+        blobs: list[Blob | ArrivedPart] = []
+        for model, parts in zip(models, self._states.bring(models, n_parts), strict=True):
             if model is None:
                 members.append(None)
                 continue
-            start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
+            start, own = self._start_of(model, parts)
             members.append(start)
-            blobs += parts
+            blobs += own
         return models, tuple(members), blobs
 
-    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Sequence[bytes | ArrivedPart]]:
-        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host."""
-        is_here = model["state_server"] is None
-        parts: Sequence[bytes | ArrivedPart] = self._record.state(model, n_parts) if is_here else []
-        has_weights = is_here and not parts and model["has_weights"]
-        weights = [self._record.start_weights(model["mst_key"])] if has_weights else []
+    def _start_of(
+        self, model: Header, parts: Sequence[Blob | ArrivedPart]
+    ) -> tuple[ModelStart, Sequence[Blob | ArrivedPart]]:
+        """Return a model's part of a request, with its start, and its blobs: parts of its state, or weights."""
+        is_weighted = model["digest"] is None and model["has_weights"]
+        weights = [self._record.start_weights(model["mst_key"])] if is_weighted else []
         start = ModelStart(
             model=self._asked(model),
             n_blobs=len(parts or weights),
@@ -422,8 +388,7 @@ class Writer:
             if not own.averages or own.alive:
                 raise
             raise own.death() from None
-        for number, part in enumerate(parts):
-            self._record.put_part(order.write, number, part)
+        self._states.put(order.write, parts)
         state_bytes = sum(map(len, parts))
         self._record.keep_average(order, described, state_bytes)
         return AverageCommitted(self._versions, described.digest, state_bytes)
@@ -451,7 +416,6 @@ class Writer:
             start |= {"client": os.getpid(), **self._child.file_header}
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
-            self._record.at_segment = SegmentStates(self._run_id, self._place["key"])
         else:
             self._child = self._connect(self._place["server"])
         self._ready = False
@@ -481,11 +445,6 @@ def _unchanged_copy(model: Header) -> Header | None:
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 
 
-def _are_at_hosts(models: Sequence[Header | None]) -> bool:
-    """Return whether a host holds the state of one of the models."""
-    return any(model is not None and model["state_server"] is not None for model in models)
-
-
 def _only_model(order: Order) -> int | None:
     """Return the mst_key of the one model that an order is about, if that is so and it is not averaged."""
     if isinstance(order, ComputeMetrics):
@@ -505,7 +464,7 @@ def _read(answer: tuple[Header, _Blobs], kind: type[_Answer]) -> tuple[_Answer, 
 
 def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     """Raise BadMessage unless views can compute with the times of a task: every role that sees the run queries them."""
-    is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
+    is_right = all(abs(seconds) <= MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
 

@@ -62,7 +62,7 @@ def ask():
     states.ask(trainer, REQUEST, [MODEL], [], [None], [(1, 3)])
     return list(log)
 
-states, trainer, result = host_states.HostStates(7, "beta", connect), Trainer(), []
+states, trainer, result = host_states.HostStates(None, 7, "beta", connect), Trainer(), []
 {code}
 print(json.dumps(result))
 """
@@ -128,7 +128,7 @@ for error in (HostLost("it is gone"), HostRefused({"message": "an error"})):
 
 def test_a_segment_of_the_coordinator_gets_states_through_its_writer():
     code = """
-states = host_states.HostStates(7, None, connect)
+states = host_states.HostStates(None, 7, None, connect)
 result += [ask(), states.new_detours()]
 """
     assert result_of(code) == [["connect alpha", *_FETCH, "parts 2"], []]

@@ -25,7 +25,7 @@ def execute(plan, values=()):
     if "order by part" in text:
         return Rows([dict(zip(["__dist_key__", "part"], row)) for row in {stored!r}])
     value = 3 if "dispatch_open" in text else None
-    if "dispatch_receive" in text:
+    if "dispatch_ask" in text:
         value = json.dumps({{"header": {{"op": "trained"}}, "sizes": [70, 30]}})
     if "dispatch_get" in text:
         value = b"z" * 70
@@ -36,23 +36,25 @@ from mop_backend.messages import StateWrite
 from mop_backend.record import RunRecord
 from mop_backend.refusals import Refused
 from mop_backend.segment_states import SegmentStates
+from mop_backend.states import States
 MODEL = {{"digest": {digest!r}, "mst_key": 2, "state_slot": 11, "state_version": 8}}
 trainer = Dispatch(3, 17, lambda: None)
 record = RunRecord(5)
-if {is_greenplum!r}:
-    record.at_segment = SegmentStates(5, 17)
+states = SegmentStates(record, 5, 17) if {is_greenplum!r} else States(record)
 {steps}
 print(json.dumps(run))
 """
 SEND = 'trainer.send({"op": "train"}, [b"x" * 1000])'
-PUT = 'record.put_part(StateWrite(2, slot=1, version=9), 0, b"y" * 2000)'
+PUT = 'states.put(StateWrite(2, slot=1, version=9), [b"y" * 2000])'
 VISIT = """
-_, parts = trainer.ask({"op": "train"}, record.state(MODEL))
-record.put_part(StateWrite(2, slot=1, version=9), 1, parts[1])
+(brought,) = states.bring([MODEL], [None])
+_, parts, times = states.train(trainer, {"op": "train"}, [MODEL], brought, None)
+states.put(StateWrite(2, slot=1, version=9), parts[1:])
+assert times["pull_s"] >= 0
 """
 READ = """
 try:
-    print(record.state(MODEL, {}), file=sys.stderr)
+    print(states.bring([MODEL], [{}])[0], file=sys.stderr)
 except Refused as refusal:
     print(refusal, file=sys.stderr)
 """
@@ -96,16 +98,16 @@ def test_no_bytes_of_a_state_are_in_the_statements_of_a_visit():
     """It comes by a motion from the segment that has it, and its parts stay where the trainer has made them."""
     ran_ones = statements(VISIT, stored=[(4, 0), (4, 1)])
     assert not any("bytea" in types for _, types, _ in ran_ones)
-    _, _, where, hop, send, _, insert = (text for text, *_ in ran_ones)
+    _, _, where, hop, ask, insert = (text for text, *_ in ran_ones)
     state = "slot = 11 and mst_key = 2 and version = 8 and run_id = 5 and segment_id is null"
     assert where == f"select __dist_key__, part from madlib_mop.model_state where {state} order by part"
     assert hop == (
         "insert into madlib_mop.state_inbox (__dist_key__, pull, part, data)"
-        f" select 17, 1, part, data from madlib_mop.model_state where __dist_key__ = 4 and {state}"
+        f" select 17, 1, 0 + part, data from madlib_mop.model_state where __dist_key__ = 4 and {state}"
     )
-    assert json.loads(ran_ones[4][2][0])["blobs"] == [[1, 0], [1, 1]] and "dispatch_send" in send
+    assert json.loads(ran_ones[4][2][0])["blobs"] == [[1, 0], [1, 1]] and "dispatch_ask" in ask
     assert insert.endswith(
-        "select 5, 2, 1, 9, 1, null, madlib_mop_internal.dispatch_get(1), __dist_key__"
+        "select 5, 2, 1, 9, 0, null, madlib_mop_internal.dispatch_get(1), __dist_key__"
         " from madlib_mop.segment_key where __dist_key__ = 17"
     )
 
@@ -114,7 +116,20 @@ def test_a_state_of_this_segment_is_read_there():
     texts = [text for text, *_ in statements(VISIT, stored=[(17, 0)])]
     assert not any("state_inbox" in text for text in texts)
     (keep,) = [text for text in texts if "dispatch_keep" in text]
-    assert "dispatch_keep(1, part, data) from madlib_mop.model_state where __dist_key__ = 17 and slot = 11" in keep
+    assert "dispatch_keep(1, 0 + part, data) from madlib_mop.model_state where __dist_key__ = 17 and slot = 11" in keep
+
+
+def test_states_of_several_models_come_with_one_pull():
+    """What the process has of one does not go when the next one comes."""
+    steps = """
+found = states.bring([MODEL, None, {**MODEL, "mst_key": 3}, {**MODEL, "digest": None}], [None, None, 1, None])
+print(found, file=sys.stderr)
+"""
+    done = ran(steps, stored=[(4, 0)])
+    part = "ArrivedPart(pull=1, part={})"
+    assert done.stderr.strip() == f"[[{part.format(0)}], [], [{part.format(1)}], []]"
+    hops = [text for text, *_ in json.loads(done.stdout) if "state_inbox" in text]
+    assert ["select 17, 1, 0 + part" in hops[0], "select 17, 1, 1 + part" in hops[1]] == [True, True]
 
 
 def test_a_blob_of_an_answer_is_brought_here_on_demand():

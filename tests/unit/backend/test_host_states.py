@@ -184,7 +184,7 @@ def request_of(models, n_blobs=0, epoch=2):
 
 
 def states_at(network, own=OWN):
-    return host_states.HostStates(RUN, own, network.connect)
+    return host_states.HostStates(mock.Mock(), RUN, own, network.connect)
 
 
 def ask(states, trainer, models, blobs=(), versions=True, n_blobs=0, epoch=2):
@@ -330,7 +330,7 @@ def test_leading_parts_are_pulled_once_for_several_evaluations(network):
     assert network.asked("offer") == [A]
     trainer.kept = {}  # its session has done something else
     assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
-    states.forget_session()
+    states.close()
     assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
     assert network.asked("offer") == [A] * 3
     assert ask(states, trainer, models)["got"] == [[b"ab", b"c"]] * 2, "a visit needs all parts"
@@ -361,9 +361,15 @@ def test_a_task_is_what_is_asked_for_whatever_way_the_state_takes(network):
     assert len({*tasks, task(OWN, version=4), task(OWN, epoch=3)}) == 3
 
 
-def test_a_host_is_told_what_it_may_let_go(network):
-    trainer = mock.Mock()
-    trainer.ask.return_value = {}, []
-    states_at(network).let_go(trainer, [(1, 2), (3, 4)])
-    (request,) = trainer.ask.call_args.args
-    assert json.loads(json.dumps(request)) == {"op": "let_go", "run_id": RUN, "states": [[1, 2], [3, 4]]}
+def test_a_host_is_told_what_it_may_let_go():
+    trainer, record, log = mock.Mock(), mock.Mock(), []
+    trainer.ask.side_effect = lambda request: log.append(json.loads(json.dumps(request))) or ({}, [])
+    record.released_copies.return_value = [[1, 2], [3, 4]]
+    record.copies_gone.side_effect = lambda *what: log.append(what)
+    states = host_states.HostStates(record, RUN, OWN, None)
+    states.let_go(trainer)
+    assert log == [{"op": "let_go", "run_id": RUN, "states": [[1, 2], [3, 4]]}, (OWN, [[1, 2], [3, 4]])]
+    record.released_copies.return_value = []
+    states.let_go(trainer)
+    host_states.HostStates(record, RUN, None, None).let_go(trainer)
+    assert len(log) == 2

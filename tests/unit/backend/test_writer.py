@@ -72,9 +72,14 @@ class Record:
         return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in"}}
     def state(self, model, n_parts):
         return [b"state"]
-    def keep(self, order, write, model, figures, parts, started_at, at, server):
-        print("kept", write.mst_key, write.slot, write.version, parts)
-        return sum(map(len, parts))
+    parts = []
+    def put_part(self, write, number, part, segment_id):
+        assert (number, segment_id) == (len(self.parts), None)
+        self.parts = [*self.parts, part]
+    def keep(self, order, write, model, figures, state_bytes, started_at, at, server):
+        print("kept", write.mst_key, write.slot, write.version, self.parts)
+        assert state_bytes == sum(map(len, self.parts))
+        self.parts = []
     def fail_member(self, model, reason):
         print("failed", model["mst_key"], reason)
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
