@@ -224,8 +224,10 @@ CREATE TABLE madlib_mop.model_state (
     version  bigint NOT NULL,
     part     integer NOT NULL,
     data     bytea NOT NULL,
-    segment_id  integer,
-    __dist_key__  integer NOT NULL DEFAULT 0
+    segment_id  integer
+    -- if greenplum
+    , __dist_key__  integer NOT NULL
+    -- end
 )
 -- if greenplum
 DISTRIBUTED BY (__dist_key__)
@@ -233,7 +235,9 @@ DISTRIBUTED BY (__dist_key__)
 PARTITION BY LIST (slot);
 ALTER TABLE madlib_mop.model_state ALTER COLUMN data SET STORAGE EXTERNAL;
 COMMENT ON TABLE madlib_mop.model_state IS 'One part of a model''s newest committed training state, in safetensors format; the table is always WAL-logged';
-COMMENT ON COLUMN madlib_mop.model_state.__dist_key__ IS 'On Greenplum: a key of the segment where the state was made, and is; on other servers 0';
+-- if greenplum
+COMMENT ON COLUMN madlib_mop.model_state.__dist_key__ IS 'A key of the segment where the state was made, and is';
+-- end
 COMMENT ON COLUMN madlib_mop.model_state.segment_id IS 'With model averaging: the segment that trained this state, until it is averaged with those of the other segments';
 
 CREATE TABLE madlib_mop.state_copy (

@@ -47,6 +47,24 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.state_part_of(bigint, integer, bigint, bigint, integer) IS 'One part of a state, or NULL after the last';
 
+CREATE FUNCTION madlib_mop_internal.copy_state(of_run bigint, of_model integer, of_slot bigint, of_version bigint,
+    run_id bigint, mst_key integer, slot bigint, version bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    -- if greenplum
+    INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data, __dist_key__)
+    SELECT copy_state.slot, copy_state.run_id, copy_state.mst_key, copy_state.version, s.part, s.data, s.__dist_key__
+    -- else
+    INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data)
+    SELECT copy_state.slot, copy_state.run_id, copy_state.mst_key, copy_state.version, s.part, s.data
+    -- end
+    FROM madlib_mop.model_state s
+    WHERE s.slot = of_slot AND s.run_id = of_run AND s.mst_key = of_model AND s.version = of_version AND s.segment_id IS NULL;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.copy_state(bigint, integer, bigint, bigint, bigint, integer, bigint, bigint)
+IS 'Copies a state to another slot, model or version; on Greenplum it stays at its segment';
+
 CREATE FUNCTION madlib_mop_internal.keep_visit(run_id bigint, mst_key integer, visit json) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 DECLARE

@@ -75,9 +75,7 @@ custom_function = _table("custom_function", bigint="run_id", text="name", bytea=
 caller_setting = _table("caller_setting", bigint="run_id", text="name value")
 run_policy = _table("run_policy", bigint="run_id", text="policy")
 preprocessor = _table("preprocessor", bigint="run_id", text="digest document")
-model_state = _table(
-    "model_state", bigint="slot run_id version", integer="mst_key part segment_id __dist_key__", bytea="data"
-)
+model_state = _table("model_state", bigint="slot run_id version", integer="mst_key part segment_id", bytea="data")
 state_copy = _table(
     "state_copy", bigint="run_id version state_bytes", integer="mst_key epoch position segment_id forward_parts",
     text="server digest weights_digest", boolean="released",

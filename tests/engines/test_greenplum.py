@@ -71,11 +71,11 @@ def test_trainers_are_at_the_segments(bench):
 
 
 def test_a_run_takes_the_sessions_that_the_page_says(bench):
-    """2 N + 2 with the caller's, each with a process on each segment, and N - 1 of them with another one that sends
-    states (docs/greenplum.md)."""
+    """At most 2 N + 2 with the caller's, each with at most one process on each segment while they load rows
+    (docs/greenplum.md). `test_hops` has those of later."""
     n = bench.n_segments
-    assert bench.n_sessions == 2 * n + 1
-    assert len(bench.backends) == n and max(bench.backends.values()) <= 3 * n
+    assert n < bench.n_sessions <= 2 * n + 1
+    assert len(bench.backends) == n and max(bench.backends.values()) <= 2 * n + 1
 
 
 def test_after_a_segments_restart_the_run_is_resumed(bench):

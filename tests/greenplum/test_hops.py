@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from tests.helpers.faults import BackgroundFit, kill, newest_run, visits, wait_for, workers
-from tests.helpers.greenplum import NetworkBytes, at_work, n_segments, processes_of
+from tests.helpers.greenplum import NetworkBytes, at_work, backends, n_segments, processes_of
 from tests.helpers.training import ADAM, digests, fit, load_digits, mlp, pack, select_configurations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -74,6 +74,10 @@ def test_a_state_lies_where_its_last_visit_was(bench):
 def test_no_bytes_of_states_pass_the_coordinator(bench, schedule):
     """What the kernel counts for the writers' processes at the coordinator, whatever it is about."""
     call, run_id = begin(bench, f"counted_{schedule}", schedule, 3)
+    wait_for(lambda: visits(bench, run_id) >= 14 or not call.running, what="visits at all segments")
+    n_sessions, at_segments = backends(bench)
+    assert n_sessions == n_segments(bench) + 1, "readers have ended"
+    assert max(at_segments.values()) <= 2 * n_segments(bench)
     with NetworkBytes(workers(bench)) as counted:
         before = visits(bench, run_id)
         call.succeed()

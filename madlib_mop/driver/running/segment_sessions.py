@@ -49,6 +49,7 @@ from madlib_mop.catalog.rows.model import ModelRow, StateCopyRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
+from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.running.admission import Place
 from madlib_mop.driver.running.segments import (
     Notified,
@@ -138,8 +139,9 @@ class SegmentSessions:
         self._run_id = run.run_id
         consistency = RunConsistency(record, run, progress)
         self._shared = _Shared(
-            record, access, consistency, self._emit, progress.tell, self._renew_login, run.plan.host_wait_s
-        )
+            record, access, consistency, self._emit, progress.tell, self._renew_login, run.plan.host_wait_s,
+            keeps_readers=not is_dispatched(run.plan),
+        )  # fmt: skip
         self._lock_waits = LockWaits(record, caller_pid, progress.tell)
         self._place = Place(record, run.run_id, reading_limit_s, progress.tell)
         self._stop_fd = stop_fd
@@ -289,6 +291,7 @@ class _Shared:
     tell: Callable[[str], None]
     renew_login: Callable[[], None]
     host_wait_s: float
+    keeps_readers: bool = True
     told_detours: set[tuple[str, str]] = field(default_factory=set)
 
     def tell_detours(self, detours: Sequence[Detour]) -> None:
@@ -521,6 +524,9 @@ class _Worker:
         if not isinstance(answer, ShardLoaded):
             return answer
         self._shared.consistency.check_shard(wanted.shard, answer.shard)  # defence: rows-of-the-run
+        if self._reader is not None and answer.shard.cached and not self._shared.keeps_readers:
+            self._reader.close()  # on Greenplum, it has a process at every segment
+            self._reader = None
         return None
 
     async def _load_by(
