@@ -9,8 +9,17 @@ BEGIN
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
             'digest', m.digest, 'weights_digest', m.weights_digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
-            'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes)
-        FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
+            'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes
+            -- if greenplum
+            , 'made_at', v.segment_id
+            -- end
+            )
+        FROM madlib_mop.model m
+        -- if greenplum
+        LEFT JOIN madlib_mop.visit v
+            ON v.run_id = model_of.run_id AND v.mst_key = m.mst_key AND v.epoch = m.epoch AND v.position = m.position
+        -- end
+        WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.model_of(bigint, integer) IS 'One configuration, and where its newest state is';

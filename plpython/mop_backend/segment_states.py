@@ -13,7 +13,7 @@ Keys are literals: only then does a statement go to one segment.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import plpy
@@ -51,14 +51,16 @@ class SegmentStates(States):
     ----------
     record : RunRecord
     run_id : int
-    key : int
-        A ``__dist_key__`` of the segment.
+    segment_id : int
+    keys : mapping of int to int
+        A ``__dist_key__`` of each segment, by its number.
     """
 
-    def __init__(self, record: RunRecord, run_id: int, key: int):
+    def __init__(self, record: RunRecord, run_id: int, segment_id: int, keys: Mapping[int, int]):
         super().__init__(record)
         self._run_id = int(run_id)
-        self._key = int(key)
+        self._key = int(keys[segment_id])
+        self._keys = keys
         self._n_pulls = 0
         self._pull_s = 0.0
 
@@ -106,10 +108,17 @@ class SegmentStates(States):
         state += f" and run_id = {self._run_id} and segment_id is null"
         if n_parts is not None:
             state += f" and part < {int(n_parts)}"
-        found = [(int(row["__dist_key__"]), int(row["part"])) for row in plpy.execute(_PARTS.format(state=state))]
+        likely = self._keys.get(model["made_at"])  # a copy, such as a clone's, is elsewhere
+        found = [] if likely is None else _parts(f"__dist_key__ = {int(likely)} and {state}")
+        found = found or _parts(state)
         if not found or [part for _, part in found] != list(range(len(found) if n_parts is None else n_parts)):
             raise damaged(STATE_GONE)
         for key in sorted({key for key, _ in found}):
             query = _HERE if key == self._key else _HOP
             plpy.execute(query.format(here=self._key, pull=self._n_pulls, first=first, key=key, state=state))
         return [ArrivedPart(self._n_pulls, first + part) for _, part in found]
+
+
+def _parts(state: str) -> list[tuple[int, int]]:
+    """Return the key and the number of each part of a state, in order."""
+    return [(int(row["__dist_key__"]), int(row["part"])) for row in plpy.execute(_PARTS.format(state=state))]

@@ -284,7 +284,8 @@ class Writer:
     def _states_of_run(self) -> States:
         """Return what knows where the states of this run are."""
         if self._place is not None and "key" in self._place:
-            return SegmentStates(self._record, self._run_id, self._place["key"])
+            keys = {shard["segment_id"]: shard["place"]["key"] for shard in self._plan["training"]["segments"]}
+            return SegmentStates(self._record, self._run_id, self._segment_id, keys)
         return HostStates(self._record, self._run_id, self._server, self._connect)
 
     def _connect(self, server: str) -> Remote:

@@ -23,7 +23,8 @@ def execute(plan, values=()):
     text, kinds = plan if isinstance(plan, tuple) else (plan, [])
     run.append([text, kinds, [len(value) if isinstance(value, bytes) else value for value in values]])
     if "order by part" in text:
-        return Rows([dict(zip(["__dist_key__", "part"], row)) for row in {stored!r}])
+        found = [row for row in {stored!r} if f"__dist_key__ = {{row[0]}} and" in text or "__dist_key__ =" not in text]
+        return Rows([dict(zip(["__dist_key__", "part"], row)) for row in found])
     value = 3 if "dispatch_open" in text else None
     if "dispatch_ask" in text:
         value = json.dumps({{"header": {{"op": "trained"}}, "sizes": [70, 30]}})
@@ -37,10 +38,10 @@ from mop_backend.record import RunRecord
 from mop_backend.refusals import Refused
 from mop_backend.segment_states import SegmentStates
 from mop_backend.states import States
-MODEL = {{"digest": {digest!r}, "mst_key": 2, "state_slot": 11, "state_version": 8}}
+MODEL = {{"digest": {digest!r}, "mst_key": 2, "state_slot": 11, "state_version": 8, "made_at": 1}}
 trainer = Dispatch(3, 17, lambda: None)
 record = RunRecord(5)
-states = SegmentStates(record, 5, 17) if {is_greenplum!r} else States(record)
+states = SegmentStates(record, 5, 3, {{1: 4, 2: 9, 3: 17}}) if {is_greenplum!r} else States(record)
 {steps}
 print(json.dumps(run))
 """
@@ -100,7 +101,8 @@ def test_no_bytes_of_a_state_are_in_the_statements_of_a_visit():
     assert not any("bytea" in types for _, types, _ in ran_ones)
     _, _, where, hop, ask, insert = (text for text, *_ in ran_ones)
     state = "slot = 11 and mst_key = 2 and version = 8 and run_id = 5 and segment_id is null"
-    assert where == f"select __dist_key__, part from madlib_mop.model_state where {state} order by part"
+    at = "__dist_key__ = 4"
+    assert where == f"select __dist_key__, part from madlib_mop.model_state where {at} and {state} order by part"
     assert hop == (
         "insert into madlib_mop.state_inbox (__dist_key__, pull, part, data)"
         f" select 17, 1, 0 + part, data from madlib_mop.model_state where __dist_key__ = 4 and {state}"
@@ -110,6 +112,14 @@ def test_no_bytes_of_a_state_are_in_the_statements_of_a_visit():
         "select 5, 2, 1, 9, 0, null, madlib_mop_internal.dispatch_get(1), __dist_key__"
         " from madlib_mop.segment_key where __dist_key__ = 17"
     )
+
+
+def test_a_state_that_is_not_where_the_last_visit_was_is_searched_for():
+    """Such as that of a clone."""
+    texts = [text for text, *_ in statements(VISIT, stored=[(9, 0)])]
+    assert ["__dist_key__ = 4 and" in text for text in texts if "order by part" in text] == [True, False]
+    (hop,) = [text for text in texts if "state_inbox" in text]
+    assert "where __dist_key__ = 9 and slot = 11" in hop
 
 
 def test_a_state_of_this_segment_is_read_there():
