@@ -15,6 +15,12 @@ FIT = (
     "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, 'mst', {}, seed := {}, schedule := '{}',"
     " metrics_compute_frequency := 1)"
 )
+#: The segments where the newest state of each model is.
+WHERE = (
+    "SELECT m.mst_key, array_agg(DISTINCT s.gp_segment_id) FROM madlib_mop.model m JOIN madlib_mop.model_state s"
+    " ON s.slot = m.state_slot AND s.run_id = m.run_id AND s.mst_key = m.mst_key AND s.version = m.state_version"
+    " WHERE m.run_id = %s GROUP BY 1"
+)
 
 
 def prepare(db, segments: int):
@@ -36,6 +42,14 @@ def bench(greenplum):
     return greenplum
 
 
+@pytest.fixture(scope="module")
+def one_server(bench, db):
+    prepare(db, n_segments(bench))
+    run = fit(db, "undisturbed", "mst", N_EPOCHS, seed=SEED, schedule="rotation", metrics_compute_frequency=1)
+    db.run_id = run.run_id
+    return db
+
+
 def begin(db, table: str, schedule: str = "rotation", n_epochs: int = N_EPOCHS) -> tuple[BackgroundFit, int]:
     """Start the call; return it and its run when each segment has a writer."""
     before = newest_run(db)
@@ -46,26 +60,19 @@ def begin(db, table: str, schedule: str = "rotation", n_epochs: int = N_EPOCHS) 
     return call, run_id
 
 
-def test_same_bits_as_on_one_server(bench, db):
-    """Promise 1, with states of several parts."""
+def test_same_bits_as_on_one_server(bench, one_server):
+    """Promise 1, with large states and small ones."""
     sizes = dict(bench.rows("SELECT mst_key, state_bytes FROM madlib_mop.model WHERE run_id = %s", [bench.run_id]))
     assert sizes[1] > 20_000_000 > 100_000 > sizes[3]
-    prepare(db, n_segments(bench))
-    run = fit(db, "undisturbed", "mst", N_EPOCHS, seed=SEED, schedule="rotation", metrics_compute_frequency=1)
-    assert digests(db, run.run_id) == bench.expected
+    assert digests(one_server, one_server.run_id) == bench.expected
 
 
 def test_a_state_lies_where_its_last_visit_was(bench):
-    where = (
-        "SELECT m.mst_key, array_agg(DISTINCT s.gp_segment_id) FROM madlib_mop.model m JOIN madlib_mop.model_state s"
-        " ON s.slot = m.state_slot AND s.run_id = m.run_id AND s.mst_key = m.mst_key AND s.version = m.state_version"
-        " WHERE m.run_id = %s GROUP BY 1"
-    )
     last = (
         "SELECT mst_key, array_agg(segment_id) FROM madlib_mop.visit JOIN madlib_mop.model"
         " USING (run_id, mst_key, epoch, position) WHERE run_id = %s GROUP BY 1"
     )
-    found = dict(bench.rows(where, [bench.run_id]))
+    found = dict(bench.rows(WHERE, [bench.run_id]))
     assert found == dict(bench.rows(last, [bench.run_id])) and len(found) == 4
     assert bench.value("SELECT count(*) FROM madlib_mop.state_inbox") == 0
 
@@ -108,3 +115,18 @@ def test_a_killed_process_at_a_segment(bench, at):
         " AS before FROM madlib_mop.visit WHERE run_id = %s) v WHERE before <> digest_in"
     )
     assert bench.value(chain, [run_id]) == 0
+
+
+def test_a_clone_begins_with_the_state_where_it_is(bench, one_server):
+    """A copy of a state stays at its segment, where the clone has made no visit."""
+    found = []
+    for db in (bench, one_server):
+        clone = db.value("SELECT madlib_mop.clone_model(%s, 4, num_iterations => 1)", [db.run_id])
+        if db is bench:
+            at = dict(db.rows(WHERE, [db.run_id]))
+            assert at[clone] == at[4] and len(at) == 5
+        db.rows("SELECT madlib_mop.resume(%s)", [db.run_id])
+        visits_of_clone = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s"
+        assert db.value(visits_of_clone, [db.run_id, clone]) == n_segments(bench)
+        found.append(digests(db, db.run_id))
+    assert found[0] == found[1] and found[0].keys() == {1, 2, 3, 4, clone}
