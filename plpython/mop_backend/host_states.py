@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from math import nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from mop_backend.channels import HostLost, HostRefused, Remote
@@ -20,7 +21,7 @@ from mop_backend.messages import BadMessage, Detour
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked
 from mop_backend.seals import digest_of_all
-from mop_backend.states import MOST_S, AnsweredPart, ArrivedPart, States, Trainer
+from mop_backend.states import AnsweredPart, ArrivedPart, States, Trainer
 
 if TYPE_CHECKING:
     from mop_backend.record import RunRecord
@@ -102,9 +103,8 @@ class HostStates(States):
         if versions is not None and answer.pop("held", None) is not True:
             raise BadMessage("its states are not those of which it says the digests")
         pull_s = answer.pop("pull_s", 0.0)
-        if not isinstance(pull_s, float) or not 0.0 <= pull_s <= MOST_S:
-            raise BadMessage("its times are no times of a task")
-        return _without(answer, "held", "adopted"), parts, {"pull_s": pull_s}
+        is_time = isinstance(pull_s, float) and pull_s >= 0.0
+        return _without(answer, "held", "adopted"), parts, {"pull_s": pull_s if is_time else nan}
 
     def evaluate(
         self,

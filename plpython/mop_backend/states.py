@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from mop_backend.messages import Detour, StateWrite
     from mop_backend.record import RunRecord
 
-#: Longest time of a task, in seconds: sums of such times are numbers, and so are their quotients.
-MOST_S = 1e9
-
 
 class Trainer(Protocol):
     """What asks a trainer: its channel."""
@@ -102,7 +99,7 @@ class States:
         blobs: Sequence[Blob | ArrivedPart],
         versions: Sequence[tuple[int, int] | None] | None,
     ) -> tuple[Header, Sequence[Blob | AnsweredPart], dict[str, float]]:
-        """Let a trainer make a visit; return its answer, the parts of the new states, and times for the record.
+        """Let a trainer make a visit; return its answer, the parts of the new states, and times, which may be no times.
 
         Parameters
         ----------

@@ -86,11 +86,12 @@ from mop_backend.rows import RowsLost
 from mop_backend.segment_states import SegmentStates
 from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
-from mop_backend.states import MOST_S, ArrivedPart, States
+from mop_backend.states import ArrivedPart, States
 
 _Answer = TypeVar("_Answer")
 _Blobs = TypeVar("_Blobs")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
+_MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
@@ -269,12 +270,13 @@ class Writer:
                 self._record.fail_member(model, failed[-1].reason)
                 continue
             check_digest(model, trained.figures)
-            _check_timing(trained.figures.timing, len(order.members))
+            timing = {**trained.figures.timing, **times}
+            _check_timing(timing, len(order.members))
             state_bytes = trained.figures.state_bytes if stays else sum(map(len, own))
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
             self._states.put(write, own, order.shard.segment_id if order.is_staged else None)
-            figures = replace(trained.figures, timing={**trained.figures.timing, **times})
+            figures = replace(trained.figures, timing=timing)
             self._record.keep(order, write, model, figures, state_bytes, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
@@ -465,7 +467,7 @@ def _read(answer: tuple[Header, _Blobs], kind: type[_Answer]) -> tuple[_Answer, 
 
 def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     """Raise BadMessage unless views can compute with the times of a task: every role that sees the run queries them."""
-    is_right = all(abs(seconds) <= MOST_S for seconds in timing.values()) and "trainer" not in timing
+    is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
 

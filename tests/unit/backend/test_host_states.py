@@ -6,7 +6,7 @@ from types import ModuleType
 from unittest import mock
 
 import pytest
-from mop_backend import process, refusals, seals
+from mop_backend import messages, process, refusals, seals
 
 _PLPY = ModuleType("plpy")
 _PLPY.SPIError = _PLPY.Error = Exception
@@ -359,6 +359,34 @@ def test_a_task_is_what_is_asked_for_whatever_way_the_state_takes(network):
     network.unreachable = {B}
     assert {task(B)} == tasks and len(tasks) == 1
     assert len({*tasks, task(OWN, version=4), task(OWN, epoch=3)}) == 3
+
+
+@pytest.mark.parametrize("sent, recorded", [(0.25, 0.25), (-1.0, None), ("1", None), (None, None)])
+def test_the_time_of_a_pull_is_a_number_or_none(network, sent, recorded):
+    """The writer refuses an answer whose times are no numbers."""
+    states, trainer, model = states_at(network), Trainer(network), network.model(1, A)
+    with mock.patch.object(states, "ask", return_value=({"got": [], "held": True, "pull_s": sent}, [])):
+        answer, _, times = states.train(trainer, request_of([model]), [model], [], [(1, 4)])
+    assert answer == {"got": []}
+    assert times["pull_s"] == recorded or (recorded is None and times["pull_s"] != times["pull_s"])
+
+
+@pytest.mark.parametrize("held", [False, None, 1])
+def test_states_that_are_not_held_are_not_those_of_the_answer(network, held):
+    states, model = states_at(network), network.model(1, OWN)
+    with mock.patch.object(states, "ask", return_value=({"got": [], "held": held}, [])):
+        with pytest.raises(messages.BadMessage, match="the digests"):
+            states.train(Trainer(network), request_of([model]), [model], [], [(1, 4)])
+
+
+def test_what_no_host_has_goes_with_the_request(network):
+    record, model = mock.Mock(), network.model(1, None)
+    record.state.return_value = [b"ab", b"c"]
+    states = host_states.HostStates(record, RUN, OWN, network.connect)
+    assert states.bring([model, None, network.model(2, A)], [1, None, None]) == [[b"ab", b"c"], [], []]
+    record.state.assert_called_once_with(model, 1)
+    answer, _, times = states.train(Trainer(network), request_of([model], 2), [model], [b"ab", b"c"], None)
+    assert (answer, times) == ({"got": [[b"ab", b"c"]]}, {})
 
 
 def test_a_host_is_told_what_it_may_let_go():
