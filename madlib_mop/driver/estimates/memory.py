@@ -20,8 +20,7 @@ _GRAPH_BYTES, _LAYER_BYTES = 2 << 20, 1200 << 10
 _DRIVER_BYTES, _SESSIONS_BYTES, _SEGMENT_BYTES = 45 << 20, 6 << 20, 22 << 20
 #: Of a session whose trainer makes no visit.
 _IDLE_SEGMENT_BYTES = 10 << 20
-#: On Greenplum, each session of a run has a process at each segment: of 2 a segment, the driver and the caller. When
-#: readers have ended, writers of other segments have another one there, which sends states.
+#: On Greenplum, each session of a run has a process at each segment: of 2 a segment, the driver and the caller.
 _PROCESS_BYTES = 3200 << 10
 #: A session sends a buffer of rows at a time.
 _MOST_SENT_BYTES = 32 << 20
