@@ -127,12 +127,20 @@ def test_ordinary_roles(bench):
     for view in ("madlib_mop.progress", "madlib_mop.leaderboard", "madlib_mop.pareto", "madlib_mop.timeline"):
         assert db.rows(f"SELECT DISTINCT run_id FROM {view}", role="mop_anna") == [(run_id,)], view
         assert db.rows(f"SELECT run_id FROM {view}", role="mop_berta") == [], view
-    for call in ("open()", "send('{}')", "receive(0)", "put('')", "get(0)", "listen()", "forward()"):
+    calls = (
+        "open()", "send('{}')", "ask('{}', 0)", "receive(0)", "put('')", "keep(1, 0, '')", "get(0)", "listen()",
+        "forward()",
+    )  # fmt: skip
+    for call in calls:
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             at = "FROM madlib_mop.segment_key WHERE __dist_key__ = 1"
             db.rows(f"SELECT madlib_mop_internal.dispatch_{call} {at}", role="mop_anna")
-    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-        db.rows("INSERT INTO madlib_mop.segment_key VALUES (1)", role="mop_anna")
+    inbox = "INSERT INTO madlib_mop.state_inbox VALUES (1, 1, 0, '')", "SELECT * FROM madlib_mop.state_inbox"
+    for statement in ("INSERT INTO madlib_mop.segment_key VALUES (1)", *inbox):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            db.rows(statement, role="mop_anna")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="does not belong to a writer"):
+        db.rows(inbox[0])  # a superuser's session has no trainer either
     db.rows("SELECT madlib_mop.drop_run(%s)", [run_id], role="mop_anna")
     for table in ("run", "model", "visit", "segment", "metric", "evaluation"):
         assert not db.rows(f"SELECT 1 FROM madlib_mop.{table} WHERE run_id = %s", [run_id]), table
