@@ -11,15 +11,10 @@ BEGIN
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
             'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes
             -- if greenplum
-            , 'made_at', v.segment_id
+            , 'made_at', m.made_at
             -- end
             )
-        FROM madlib_mop.model m
-        -- if greenplum
-        LEFT JOIN madlib_mop.visit v
-            ON v.run_id = model_of.run_id AND v.mst_key = m.mst_key AND v.epoch = m.epoch AND v.position = m.position
-        -- end
-        WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
+        FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.model_of(bigint, integer) IS 'One configuration, and where its newest state is';
@@ -92,6 +87,9 @@ BEGIN
         state_bytes = (visit ->> 'state_bytes')::bigint, model_bytes = (visit ->> 'model_bytes')::bigint,
         forward_parts = (visit ->> 'forward_parts')::integer,
         digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest',
+        -- if greenplum
+        made_at = (visit ->> 'segment_id')::integer,
+        -- end
         state_server = visit ->> 'server',
         home_state = CASE  -- while the newest state is at a host, the newest one that came home stays
             WHEN visit ->> 'server' IS NULL THEN NULL

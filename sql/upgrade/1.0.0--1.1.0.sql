@@ -479,6 +479,7 @@ FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
 
 -- if greenplum
 -- Each state is at the segment that made it; older ones are spread.
+ALTER TABLE madlib_mop.model ADD COLUMN made_at integer;
 ALTER TABLE madlib_mop.model_state ADD COLUMN __dist_key__ integer NOT NULL DEFAULT 0;
 ALTER TABLE madlib_mop.model_state ALTER COLUMN __dist_key__ TYPE integer USING mst_key;
 ALTER TABLE madlib_mop.model_state ALTER COLUMN __dist_key__ DROP DEFAULT;
