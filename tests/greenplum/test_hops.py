@@ -82,9 +82,9 @@ def test_no_bytes_of_states_pass_the_coordinator(bench, schedule):
     """What the kernel counts for the writers' processes at the coordinator, whatever it is about."""
     call, run_id = begin(bench, f"counted_{schedule}", schedule, 3)
     wait_for(lambda: visits(bench, run_id) >= 14 or not call.running, what="visits at all segments")
-    seen = [backends(bench) for _ in range(10)]
-    assert {n_sessions for n_sessions, _ in seen} == {n_segments(bench) + 1}, "readers have ended"
-    assert min(max(at.values()) for _, at in seen) <= n_segments(bench) + 1, "those that send a state end"
+    n_sessions, at_segments = backends(bench)
+    assert n_sessions == n_segments(bench) + 1, "readers have ended"
+    assert max(at_segments.values()) <= 2 * n_segments(bench)
     with NetworkBytes(workers(bench)) as counted:
         before = visits(bench, run_id)
         call.succeed()

@@ -29,8 +29,6 @@ _WHERE_KNOWN = {
     # Greenplum: ends the segment processes of an idle session, and has two planners.
     "gp_vmem_idle_resource_timeout": "0",
     "optimizer": "off",
-    # Greenplum: a segment's process that has sent a state to another segment ends; that of the trainer stays.
-    "gp_cached_segworkers_threshold": "1",
     # Cloudberry: parallel workers within a segment, materialized views of users that may answer our queries, and a
     # segment process that executes the coordinator's part of a query.
     "enable_parallel": "off",

@@ -101,7 +101,7 @@ def options(*names: str) -> set[str]:
 
 
 OF_14 = ("idle_session_timeout", "client_connection_check_interval")
-OF_GREENPLUM = ("gp_vmem_idle_resource_timeout", "optimizer", "gp_cached_segworkers_threshold")
+OF_GREENPLUM = ("gp_vmem_idle_resource_timeout", "optimizer")
 OF_CLOUDBERRY = (
     "enable_parallel", "enable_answer_query_using_materialized_views", "enable_offload_entry_to_qe",
 )  # fmt: skip
@@ -115,8 +115,7 @@ def test_the_sessions_of_a_run_set_what_the_server_has():
     on_cloudberry = {text.strip() for text in options(*OF_14, *OF_GREENPLUM, *OF_CLOUDBERRY)}
     assert on_postgresql == {text.strip() for text in SESSION_OPTIONS.split("-c ")} | {"lock_timeout=0"}
     assert on_postgresql - everywhere == {"idle_session_timeout=0", "client_connection_check_interval=200"}
-    of_greenplum = {"gp_vmem_idle_resource_timeout=0", "optimizer=off", "gp_cached_segworkers_threshold=1"}
-    assert on_greenplum - everywhere == of_greenplum
+    assert on_greenplum - everywhere == {"gp_vmem_idle_resource_timeout=0", "optimizer=off"}
     assert on_cloudberry - on_greenplum - on_postgresql == {f"{name}=off" for name in OF_CLOUDBERRY}
     assert on_greenplum | on_postgresql - {"lock_timeout=0"} < on_cloudberry
 
