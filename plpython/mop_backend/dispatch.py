@@ -12,14 +12,16 @@ from collections.abc import Iterable, Sequence
 import plpy
 
 from mop_backend.channels import place_of, reading
-from mop_backend.frames import Blob, Check, Header, Json
+from mop_backend.frames import Blob, Header, Json
+from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied
 from mop_backend.rows import RowsListener, RowsLost
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 from mop_backend.states import AnsweredPart, ArrivedPart
 
-# Between two checks of the client's socket; each wait is a statement, of which the server sends the plan.
-_FIRST_WAIT_S, _WAIT_S = 0.5, 1.0
+# Between two looks at the client's socket. Each wait is a statement, of which the server sends the plan; and once a
+# state has been pulled, it tells all segments of the beginning and the end of the statement's subtransaction.
+_WAIT_S = 1.0
 _QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
     "put": ("select madlib_mop_internal.dispatch_put($1) as value", ["bytea"]),
@@ -49,15 +51,15 @@ class Dispatch:
         The segment's number (``gp_segment_id``).
     key : int
         A ``__dist_key__`` of `madlib_mop.segment_key` that lies there.
-    check : callable
-        Called while waiting for the trainer.
+    interrupts : Interrupts
+        Checked while waiting for the trainer, or for rows.
     """
 
     averages = True
 
-    def __init__(self, segment_id: int, key: int, check: Check):
+    def __init__(self, segment_id: int, key: int, interrupts: Interrupts):
         self._key = int(key)
-        self._check = check
+        self._interrupts = interrupts
         self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
         self._listener: RowsListener | None = None
@@ -75,13 +77,13 @@ class Dispatch:
 
     def receive(self) -> tuple[Header, list[AnsweredPart]]:
         """Wait for an answer, whose blobs stay at the segment. Raises ChildDied."""
-        return self._received(self._answer(self._ask("receive", _FIRST_WAIT_S)))
+        return self._received(self._answer(self._ask("receive", _WAIT_S)))
 
     def ask(
         self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()
     ) -> tuple[Header, list[AnsweredPart]]:
         """Send one message and wait for its answer. Raises ChildDied."""
-        return self._received(self._answer(self._ask("ask", self._message(header, blobs), _FIRST_WAIT_S)))
+        return self._received(self._answer(self._ask("ask", self._message(header, blobs), _WAIT_S)))
 
     def reader_of(self, source: RowsSource, segment_id: int) -> Reading:
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
@@ -110,7 +112,7 @@ class Dispatch:
                 raise RowsLost(loss)
         else:
             assert self._listener is not None, "reader_of was not called before"
-            self._listener.forward(self._send_buffer, self._check, reader_pid)
+            self._listener.forward(self._send_buffer, self._interrupts, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
     def stop(self) -> None:
@@ -139,7 +141,7 @@ class Dispatch:
     def _received(self, answer: Header | None) -> tuple[Header, list[AnsweredPart]]:
         """Return an answer; wait for it if it has not come yet."""
         while answer is None:
-            self._check()
+            self._interrupts.check_client()  # the statement checks the others
             answer = self._answer(self._ask("receive", _WAIT_S))
         return answer["header"], [AnsweredPart(i, size, self._get) for i, size in enumerate(answer["sizes"])]
 

@@ -39,7 +39,7 @@ from mop_backend.refusals import Refused
 from mop_backend.segment_states import SegmentStates
 from mop_backend.states import States
 MODEL = {{"digest": {digest!r}, "mst_key": 2, "state_slot": 11, "state_version": 8, "made_at": 1}}
-trainer = Dispatch(3, 17, lambda: None)
+trainer = Dispatch(3, 17, types.SimpleNamespace(check_client=lambda: None))
 record = RunRecord(5)
 states = SegmentStates(record, 5, 3, {{1: 4, 2: 9, 3: 17}}) if {is_greenplum!r} else States(record)
 {steps}
