@@ -98,9 +98,12 @@ class SegmentStates(States):
             keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
             place = ", ".join("null" if key is None else str(int(key)) for key in keys)
             if isinstance(part, AnsweredPart):
-                plpy.execute(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
+                done = plpy.execute(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
             else:
-                plpy.execute(plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"]), [bytes(part)])
+                insert = plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"])
+                done = plpy.execute(insert, [bytes(part)])
+            if done.nrows() != 1:
+                plpy.error(f"__dist_key__ {self._key}: {done.nrows()} rows were written for a part", sqlstate="XX000")
 
     def _pull(self, model: Header, n_parts: int | None, first: int) -> list[ArrivedPart]:
         """Bring the parts of a model's newest state to this segment, with numbers from ``first``. Raises Refused."""
@@ -112,7 +115,7 @@ class SegmentStates(States):
         found = [] if likely is None else _parts(f"__dist_key__ = {int(likely)} and {state}")
         found = found or _parts(state)
         if not found or [part for _, part in found] != list(range(len(found) if n_parts is None else n_parts)):
-            raise damaged(STATE_GONE)
+            raise damaged(f"{STATE_GONE} (at keys and with numbers: {found})")
         for key in sorted({key for key, _ in found}):
             query = _HERE if key == self._key else _HOP
             plpy.execute(query.format(here=self._key, pull=self._n_pulls, first=first, key=key, state=state))
