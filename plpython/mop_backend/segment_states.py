@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import plpy
 
-from mop_backend.refusals import STATE_GONE, damaged
+from mop_backend.refusals import GONE, STATE_GONE, damaged
 from mop_backend.states import AnsweredPart, ArrivedPart, States, Trainer
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class SegmentStates(States):
         found = [] if likely is None else _parts(f"__dist_key__ = {int(likely)} and {state}")
         found = found or _parts(state)
         if not found or [part for _, part in found] != list(range(len(found) if n_parts is None else n_parts)):
-            raise damaged(f"{STATE_GONE} (at keys and with numbers: {found})")
+            raise damaged(f"{STATE_GONE} (at keys and with numbers: {found})", GONE)
         for key in sorted({key for key, _ in found}):
             query = _HERE if key == self._key else _HOP
             plpy.execute(query.format(here=self._key, pull=self._n_pulls, first=first, key=key, state=state))
