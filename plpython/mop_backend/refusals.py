@@ -23,8 +23,8 @@ MEMORY = "memory"
 NOT_LOADED = "not loaded"
 #: A trainer that sessions share does not do this, because it would take too much memory or time of the others.
 NOT_SHARED = "not shared"
-#: A state that the record names is not there. On Greenplum, a transaction may not see a row that was committed before it
-#: began, although it sees others of the same commit: so the task is tried again.
+#: A state that the record names is not there. On Greenplum, a transaction may not see a row that was committed before,
+#: although it sees others of the same commit: so the task is tried again.
 GONE = "gone"
 _DAMAGED = "XX001"
 #: What is wrong with a training state whose bytes are not those that were recorded.
@@ -82,7 +82,7 @@ def check_digest(model: Header, trained: VisitFigures) -> None:
 
 
 def damaged(message: str, kind: str = "model") -> Refused:
-    """Return the refusal of a state that is damaged or gone; only its model fails, with kind `GONE` after some tries."""
+    """Return the refusal of a state that is damaged or gone; only its model fails, if of `GONE` after some tries."""
     return Refused({"sqlstate": _DAMAGED, "message": message}, kind)
 
 
