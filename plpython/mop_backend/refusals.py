@@ -23,9 +23,6 @@ MEMORY = "memory"
 NOT_LOADED = "not loaded"
 #: A trainer that sessions share does not do this, because it would take too much memory or time of the others.
 NOT_SHARED = "not shared"
-#: A state that the record names is not there. On Greenplum, a transaction may not see a row that was committed before,
-#: although it sees others of the same commit: so the task is tried again.
-GONE = "gone"
 _DAMAGED = "XX001"
 #: What is wrong with a training state whose bytes are not those that were recorded.
 STATE_GONE = "its stored state is gone"
@@ -81,9 +78,9 @@ def check_digest(model: Header, trained: VisitFigures) -> None:
         raise damaged(STATE_DAMAGED)
 
 
-def damaged(message: str, kind: str = "model") -> Refused:
-    """Return the refusal of a state that is damaged or gone; only its model fails, if of `GONE` after some tries."""
-    return Refused({"sqlstate": _DAMAGED, "message": message}, kind)
+def damaged(message: str) -> Refused:
+    """Return the refusal of a state that is damaged or gone; only its model fails."""
+    return Refused({"sqlstate": _DAMAGED, "message": message}, "model")
 
 
 def with_way_out(error: Header, run_id: int, mst_key: int) -> Header:

@@ -7,6 +7,10 @@ each one to the writer's process at the receiving segment (`mop_backend.dispatch
 of a state come to the coordinator, where the writer (`mop_backend.writer`) runs these statements in the one transaction
 of its visit.
 
+A process that sends rows below a motion has a snapshot without the subtransactions in progress: it takes their rows for
+rolled back ones, and marks them so for all others. PL/Python runs each statement in a subtransaction. So new states are
+inserted by SQL function writer_do, after Python has returned.
+
 Keys are literals: only then does a statement go to one segment.
 """
 
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import plpy
 
-from mop_backend.refusals import GONE, STATE_GONE, damaged
+from mop_backend.refusals import STATE_GONE, damaged
 from mop_backend.states import AnsweredPart, ArrivedPart, States, Trainer
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ class SegmentStates(States):
         self._keys = keys
         self._n_pulls = 0
         self._pull_s = 0.0
+        self._later: list[str] = []
 
     def bring(
         self, models: Sequence[Header | None], n_parts: Sequence[int | None]
@@ -98,12 +103,14 @@ class SegmentStates(States):
             keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
             place = ", ".join("null" if key is None else str(int(key)) for key in keys)
             if isinstance(part, AnsweredPart):
-                done = plpy.execute(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
-            else:
-                insert = plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"])
-                done = plpy.execute(insert, [bytes(part)])
-            if done.nrows() != 1:
-                plpy.error(f"__dist_key__ {self._key}: {done.nrows()} rows were written for a part", sqlstate="XX000")
+                self._later.append(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
+            else:  # an average: no state is pulled meanwhile
+                plpy.execute(plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"]), [bytes(part)])
+
+    def take_statements(self) -> list[str]:
+        """As `States.take_statements`."""
+        later, self._later = self._later, []
+        return later
 
     def _pull(self, model: Header, n_parts: int | None, first: int) -> list[ArrivedPart]:
         """Bring the parts of a model's newest state to this segment, with numbers from ``first``. Raises Refused."""
@@ -115,7 +122,7 @@ class SegmentStates(States):
         found = [] if likely is None else _parts(f"__dist_key__ = {int(likely)} and {state}")
         found = found or _parts(state)
         if not found or [part for _, part in found] != list(range(len(found) if n_parts is None else n_parts)):
-            raise damaged(f"{STATE_GONE} (at keys and with numbers: {found})", GONE)
+            raise damaged(f"{STATE_GONE} (at keys and with numbers: {found})")
         for key in sorted({key for key, _ in found}):
             query = _HERE if key == self._key else _HOP
             plpy.execute(query.format(here=self._key, pull=self._n_pulls, first=first, key=key, state=state))

@@ -138,6 +138,10 @@ class States:
         for number, part in enumerate(parts):
             self._record.put_part(write, number, bytes(part), segment_id)
 
+    def take_statements(self) -> list[str]:
+        """Return what is left to execute after an order, for which `put` was called; each inserts one row."""
+        return []
+
     def let_go(self, trainer: Trainer) -> None:
         """Let the segment's host let go of states that the run does not need any more."""
 

@@ -10,6 +10,7 @@ own user, as the driver's catalog session is, and touches no relation of users: 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,14 @@ def do(order: str) -> str:
     return as_text(_writer.do(read_order(order)))
 
 
+def step(order: str) -> str:
+    """Run one order as `do`; return JSON, ``{"answer", "statements"}``: what is to be executed to complete it."""
+    if _writer is None:
+        plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
+    answer, statements = _writer.step(read_order(order))
+    return json.dumps({"answer": as_text(answer), "statements": statements})
+
+
 class Writer:
     """The session of one segment.
 
@@ -158,6 +167,12 @@ class Writer:
             self._child.stop()
             self._child = None
         self._states.close()
+
+    def step(self, order: Order) -> tuple[Answer, list[str]]:
+        """Run one order as `do`; return the statements that complete it too."""
+        self._states.take_statements()  # of an order that has failed
+        answer = self.do(order)
+        return answer, self._states.take_statements() if isinstance(answer, Done) else []
 
     def do(self, order: Order) -> Answer:
         """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""
