@@ -51,6 +51,7 @@ VISIT = """
 (brought,) = states.bring([MODEL], [None])
 _, parts, times = states.train(trainer, {"op": "train"}, [MODEL], brought, None)
 states.put(StateWrite(2, slot=1, version=9), parts[1:])
+assert not any("into madlib_mop.model_state" in text for text, *_ in run), "not in a subtransaction of PL/Python"
 run += [[text, [], []] for text in states.take_statements()]
 assert states.take_statements() == []
 assert times["pull_s"] >= 0
