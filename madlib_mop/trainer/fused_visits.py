@@ -212,6 +212,8 @@ def _run_passes(
     batch_size = recipes[0].fit.batch_size
     (orders,) = shard.empty(((len(recipes), shard.n_rows), np.dtype(np.int64)))
     for pass_ in range(n_passes):
+        if pass_:
+            shard.whole()  # see `visits`
         for recipe, order in zip(recipes, orders, strict=True):
             recipe.order(epoch, segment_id, pass_, shard.n_rows, order)
         ahead = ReadAhead.of_pass(file, [*shard.xs, *shard.ys], orders, batch_size, shard.arrival)

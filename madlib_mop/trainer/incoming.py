@@ -100,11 +100,13 @@ class IncomingShard:
 
         thread, usual_s = threading.Thread(target=receive, name="rows", daemon=True), sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
-        thread.start()
         try:
-            yield arrival.begun()
+            thread.start()  # without memory for its stack, there is none, and the rows come as usual
+            try:
+                yield arrival.begun()
+            finally:
+                thread.join()
         finally:
-            thread.join()
             sys.setswitchinterval(usual_s)
             self._arrival = None
 

@@ -331,6 +331,7 @@ class TrainerService:
         What comes of it is kept for this request only. If the visit fails, the request makes it anew, and has the
         error.
         """
+        failed: str | None = None
         from madlib_mop.trainer.data.arrival import RowsMissing
         from madlib_mop.trainer.data.shards import is_dealt_out
 
@@ -346,8 +347,12 @@ class TrainerService:
                     self._begun = _BegunVisit(request, place, self._made(request, place, recipes, starts, shard))
             except RowsMissing:
                 pass
-            except Exception:
+            except Exception as error:
                 traceback.print_exc()
+                failed = failure_of(error).kind
+        if failed is not None:
+            self.is_reusable &= failed == MODEL
+            lifetime.release_memory()  # for the request
         return {}, []
 
     def _take(self, header: Header, blobs: list[Blob]) -> bool:
@@ -366,7 +371,7 @@ class TrainerService:
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
         self._shards.drop(str(header["shard"]))
-        self._dealt = None
+        self._dealt = self._begun = None  # of rows that may be others now
         self._incoming.begin(header)
         return {}, []
 

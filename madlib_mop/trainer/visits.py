@@ -383,6 +383,8 @@ def _run_passes(
     if callbacks:
         callbacks.on_train_begin()
     for pass_ in range(n_passes):
+        if pass_:
+            shard.whole()  # with steps_per_epoch, passes over the first rows could go on while others never come
         number = (epoch - 1) * n_passes + pass_
         model.reset_metrics()
         choice.current().begin_pass(recipe.pass_seed(epoch, segment_id, pass_))

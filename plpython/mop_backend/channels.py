@@ -17,7 +17,13 @@ from mop_backend.rows import RowsListener
 from mop_backend.shard_file import HandedFile
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
 
-_TLS_MODES = ("require", "verify-ca", "verify-full")
+#: Options of libpq, and their values, with which it connects only if nobody on the way can read.
+_CLOSED_TO_OTHERS = {
+    "sslmode": ("require", "verify-ca", "verify-full"),
+    "sslrootcert": ("system",),
+    "channel_binding": ("require",),
+    "gssencmode": ("require",),
+}
 
 
 class HostLost(Exception):
@@ -155,7 +161,7 @@ class Remote(FedByReader):
     Attributes
     ----------
     demands_tls : bool
-        Whether this server connects to the host only with TLS.
+        Whether this server connects to the host only with TLS, or with the encryption of GSSAPI.
     """
 
     averages = False  # the states to average are on this server
@@ -163,7 +169,7 @@ class Remote(FedByReader):
     def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)
         options = access["options"]
-        self.demands_tls = options.get("sslmode") in _TLS_MODES or options.get("sslrootcert") == "system"
+        self.demands_tls = any(options.get(name) in values for name, values in _CLOSED_TO_OTHERS.items())
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 

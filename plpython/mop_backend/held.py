@@ -24,8 +24,8 @@ _AS_OWNER = "select madlib_mop_calls.segment_as_owner()"
 _NAMED = "coordinator = $1 and run_id = $2 and mst_key = $3 and version = $4"
 _FIND = f"select number, lengths from madlib_mop.held_state where {_NAMED} and digest = $5 order by number limit 1"
 _BY_TASK = """
-select number, mst_key, version, digest, lengths, answer from madlib_mop.held_state
-where coordinator = $1 and run_id = $2 and task = $3 order by number
+update madlib_mop.held_state set held_at = pg_catalog.clock_timestamp()
+where coordinator = $1 and run_id = $2 and task = $3 returning number, mst_key, version, digest, lengths, answer
 """
 # A place whose table is empty. Rows that another session has just taken are skipped.
 _TAKE = """
@@ -51,7 +51,8 @@ _LET_DAMAGED_GO = "update madlib_mop.held_state set coordinator = null where coo
 _LET_GO = f"update madlib_mop.held_state set coordinator = null where {_NAMED}"
 _LET_OTHERS_GO = """
 update madlib_mop.held_state h set coordinator = null
-where h.coordinator = $1 and (h.run_id <> all ($2) or h.run_id = $3 and not exists (
+where h.coordinator = $1 and h.held_at < pg_catalog.to_timestamp($7)
+    and (h.run_id <> all ($2) or h.run_id = $3 and not exists (
     select from rows from (pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6))
         as k (mst_key, version, digest)
     where (k.mst_key, k.version, k.digest) = (h.mst_key, h.version, h.digest)))
@@ -128,8 +129,9 @@ class HeldStates:
         return None
 
     def made_by(self, run_id: int, task: str) -> list[HeldState]:
-        """Return the states that a request has trained."""
-        rows = self._run(_BY_TASK, ["text", "int8", "text"], run_id, task)
+        """Return the states that a request has trained; they count as held from now on."""
+        found = self._run(_BY_TASK, ["text", "int8", "text"], run_id, task)
+        rows = sorted(found, key=lambda row: row["number"])
         names = [StateName(run_id, row["mst_key"], row["version"], row["digest"]) for row in rows]
         return [HeldState(row["number"], n, row["lengths"], row["answer"]) for row, n in zip(rows, names, strict=True)]
 
@@ -186,11 +188,12 @@ class HeldStates:
             self._run(_LET_GO, _NAME_TYPES, run_id, mst_key, version)
         _empty()
 
-    def keep_only(self, run_id: int, states: Sequence[StateName], runs: Sequence[int]) -> None:
-        """Let all states go but these of a run, and those of other runs that are still recorded."""
+    def keep_only(self, run_id: int, states: Sequence[StateName], runs: Sequence[int], before: float) -> None:
+        """Let all states go but these of a run, those of other runs that are still recorded, and those that are held
+        since that time, in seconds since 1970: the record that named the others is older."""
         columns = [list(column) for column in zip(*(name[1:] for name in states), strict=True)] or [[], [], []]
-        types = ["text", "int8[]", "int8", "int4[]", "int8[]", "text[]"]
-        self._run(_LET_OTHERS_GO, types, list(runs), run_id, *columns)
+        types = ["text", "int8[]", "int8", "int4[]", "int8[]", "text[]", "float8"]
+        self._run(_LET_OTHERS_GO, types, list(runs), run_id, *columns, before)
         _empty()
 
     def _run(self, query: str, types: Sequence[str], *values: Json) -> Any:

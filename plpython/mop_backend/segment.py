@@ -87,6 +87,7 @@ class _Session:
         self._states = HeldStates(coordinator)
         self._offered: tuple[Offer, list[StateName], list[int | None]] | None = None
         self._kept: dict[str, list[Blob]] = {}  # parts that the last request has evaluated, by the digest of the state
+        self._opened_at = time.time()
         self._key = key
         self._answer_key = seals.answer_key(key)
         self._settings = settings
@@ -187,7 +188,8 @@ class _Session:
             as_owner(lambda: self._states.let_go(run_id, message["states"]))
         else:
             names = list(map(_name_of, message["states"]))
-            as_owner(lambda: self._states.keep_only(run_id, names, message["runs"]))
+            # the record was read after that; this message may have been on its way for long, and others have come since
+            as_owner(lambda: self._states.keep_only(run_id, names, message["runs"], self._opened_at))
         return {}, []
 
     def _held_part(self, name: StateName, part: int) -> Frame:

@@ -525,6 +525,20 @@ BEGIN
     END LOOP;
 END
 $body$;
+-- Default privileges can have given rights to them: a trigger's code would run as the superuser that writes the states.
+DO $body$
+DECLARE
+    given record;
+BEGIN
+    FOR given IN SELECT DISTINCT c.oid::pg_catalog.regclass AS slot,
+                        CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END AS grantee
+                 FROM pg_catalog.pg_class c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
+                 WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname LIKE 'model\_state\_%'
+                       AND a.grantee <> c.relowner LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s', given.slot, given.grantee);
+    END LOOP;
+END
+$body$;
 -- if postgres
 ALTER TABLE madlib_mop.viewer_change REPLICA IDENTITY FULL;
 ALTER TABLE madlib_mop.registry_change REPLICA IDENTITY FULL;

@@ -89,6 +89,10 @@ def is_held(relay, name):
     return relay.do({"op": "held_part", "run_id": RUN, "state": name, "part": 0}, [])[0] != {}
 
 
+def keep_only(relay, names, runs):
+    assert relay.do({"op": "keep_only", "run_id": RUN, "states": names, "runs": runs}, [])[0] == {}
+
+
 def offer(relay, name, ticket, n_parts=None):
     states = [{"name": name, "n_parts": n_parts}]
     return of_answer(
@@ -187,7 +191,7 @@ def test_default_privileges_give_nobody_rights_to_the_tables_of_states(hosts, co
 
 def test_a_state_that_is_let_go_takes_no_disk_and_its_table_is_used_again(hosts, connect):
     alpha, at = connect("alpha"), hosts.at["alpha"]
-    alpha.do({"op": "keep_only", "run_id": RUN, "states": [], "runs": [RUN]}, [])
+    keep_only(alpha, [], [RUN])
     first, second = named(train(alpha)), named(train(alpha, epoch=2, version=2), 2)
     n_tables = at.value("SELECT count(*) FROM madlib_mop.held_state")
     alpha.do({"op": "let_go", "run_id": RUN, "states": [[1, 1]]}, [])
@@ -195,13 +199,32 @@ def test_a_state_that_is_let_go_takes_no_disk_and_its_table_is_used_again(hosts,
     assert at.value("SELECT count(*) FROM madlib_mop.held_state WHERE lengths IS NULL") == n_tables - 1
     named(train(alpha, epoch=3, version=3), 3)
     assert at.value("SELECT count(*) FROM madlib_mop.held_state") == n_tables
-    alpha.do({"op": "keep_only", "run_id": RUN, "states": [second], "runs": [RUN]}, [])
+    keep_only(connect("alpha", trains=False), [second], [RUN])
     held = at.rows("SELECT mst_key, version FROM madlib_mop.held_state WHERE coordinator IS NOT NULL")
     assert held == [(1, 2)]
     # members of the extension, so a dump leaves them out
     members = "SELECT objid FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'"
     tables = "SELECT oid FROM pg_class WHERE relname LIKE 'held_part_%' AND relkind = 'r'"
     assert at.value(f"SELECT count(*) FROM ({tables} EXCEPT {members}) AS t") == 0
+
+
+@pytest.mark.parametrize("runs", [[RUN], []])
+def test_a_sweep_that_arrives_late_lets_no_newer_state_go(connect, runs):
+    """The driver does not wait long for it, and the run goes on meanwhile."""
+    late, alpha = connect("alpha", trains=False), connect("alpha")
+    state = named(train(alpha))
+    keep_only(late, [], runs)
+    assert is_held(alpha, state)
+    keep_only(connect("alpha", trains=False), [], runs)
+    assert not is_held(alpha, state)
+
+
+def test_a_sweep_that_arrives_late_lets_no_adopted_state_go(connect):
+    state = named(train(connect("alpha")))
+    late = connect("alpha", trains=False)
+    assert train(connect("alpha")).adopted
+    keep_only(late, [], [RUN])
+    assert is_held(late, state)
 
 
 def test_a_state_that_a_session_reads_is_emptied_later(hosts, connect):
@@ -330,7 +353,7 @@ def test_a_coordinator_sees_no_state_of_another(hosts, connect):
     alpha = connect("alpha", trains=False)
     assert not is_held(alpha, state)
     alpha.do({"op": "let_go", "run_id": RUN, "states": [[1, 1]]}, [])
-    alpha.do({"op": "keep_only", "run_id": RUN, "states": [], "runs": []}, [])
+    keep_only(alpha, [], [])
     assert hosts.at["alpha"].value("SELECT count(*) FROM madlib_mop.held_state WHERE coordinator = 'another'") > 0
     # what it has there, nobody needs when it is no coordinator any more: the next session empties the tables
     hosts.at["alpha"].rows("DELETE FROM madlib_mop.coordinator WHERE coordinator = 'another'")

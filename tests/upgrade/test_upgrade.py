@@ -29,6 +29,9 @@ def before(old):
     return contents(old)
 
 
+IS_SLOT = (
+    "c.relnamespace = 'madlib_mop'::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'model\\_state\\_%'"
+)
 HISTORY = "SELECT * FROM madlib_mop.search_history ORDER BY run_id, ordinal, action_number"
 
 
@@ -43,6 +46,8 @@ def updated(old, before, searched):
     """The database after the update."""
     old.rows("CREATE FUNCTION madlib.of_another_version() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     old.rows("ALTER EXTENSION madlib_mop ADD FUNCTION madlib.of_another_version()")
+    for (slot,) in old.rows(f"SELECT oid::regclass::text FROM pg_class c WHERE {IS_SLOT}"):
+        old.rows(f"GRANT ALL ON {slot} TO PUBLIC, {USER}")  # as default privileges may have done
     old.rows("ALTER EXTENSION madlib_mop UPDATE")
     return old
 
@@ -176,6 +181,13 @@ def test_roles_keep_their_rights_and_get_those_on_new_functions(updated):
     )
     assert updated.rows(rights, [USER]) == updated.rows(rights, ["upgrade_newcomer"])
     assert len(updated.rows(rights, [PREDICTOR])) < len(updated.rows(rights, [USER]))
+
+
+def test_default_privileges_have_given_nobody_rights_to_states(updated):
+    slots = f"SELECT count(*), count(*) FILTER (WHERE o.grantee IS NOT NULL) FROM pg_class c {{}} WHERE {IS_SLOT}"
+    others = "LEFT JOIN LATERAL (SELECT grantee FROM aclexplode(relacl) WHERE grantee <> relowner) o ON true"
+    ((n_slots, n_grants),) = updated.rows(slots.format(others))
+    assert n_slots > 0 and n_grants == 0
 
 
 def test_a_run_of_the_old_version_can_be_dropped(updated):

@@ -96,8 +96,6 @@ class HostSessions:
         found, failure = begun.thread.found, begun.thread.failure
         if isinstance(failure, StateLost):
             return StateGone(server, (model.mst_key,))
-        if failure is not None and not isinstance(failure, _FAILURES):
-            raise failure
         reason = "it takes too long to send a state" if failure is None else _reason_of(failure)
         return StateAway(server, reason) if found is None else found
 
@@ -111,7 +109,7 @@ class HostSessions:
             with suppress(psycopg2.Error):
                 accesses[server] = self._access(server)
         hosts = _found_in_time({server: partial(_session, access) for server, access in accesses.items()})
-        # Read now that the sessions are open: what a run holds that has begun since then is not let go.
+        # Read now that the sessions are open: each lets go only what its host has held since before that.
         held = self._record.held_by_hosts(self._run_id)
         steps = {}
         for server, host in hosts.items():
@@ -158,4 +156,7 @@ def _reason_of(error: Exception) -> str:
         return plain_reason(error)
     if isinstance(error, NotSealed):
         return "an answer does not come from the host"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split())
+    if isinstance(error, _FAILURES):
+        return text or type(error).__name__
+    return f"its answers cannot be read: {type(error).__name__}: {text}"  # psycopg reads what a host sends with it

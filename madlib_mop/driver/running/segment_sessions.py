@@ -525,8 +525,11 @@ class _Worker:
         """Load the rows of a shard into the trainer, and check them; return the writer's answer if it cannot load."""
         self.is_reading = True
         failed: StatementFailed | None = None
-        begin = waiting if isinstance(waiting, Train) and waiting.shard == wanted.shard else None
-        load = LoadShard(wanted.shard, reader_pid=None, begin=begin if self._shared.begins_visits else None)
+        begin: Train | None = None
+        if self._shared.begins_visits and isinstance(waiting, Train) and waiting.shard == wanted.shard:
+            # a trainer that had too little memory for rows and visit together may have enough for one after the other
+            begin = waiting if waiting.attempt == 1 else None
+        load = LoadShard(wanted.shard, reader_pid=None, begin=begin)
         if wanted.reader is None:  # the rows come to the trainer in another way
             answer = await self._tell(load)
         else:

@@ -38,13 +38,16 @@ class Clock:
         Returns the seconds that passes have been compiled in this process until now. What is compiled within a stage
         counts as ``trace_s``.
     waiting : callable
-        Returns the seconds that the visit has waited for rows until now, which count as ``rows_s``.
+        Returns the seconds that the visit has waited for rows until now, which count as ``rows_s``; those before the
+        first stage too.
     """
 
     def __init__(self, compiling: Callable[[], float], waiting: Callable[[], float] = lambda: 0.0) -> None:
         self.laps: dict[str, float] = {}
         self._others = {"trace_s": compiling, "rows_s": waiting}
         self._spent = {name: seconds() for name, seconds in self._others.items()}
+        if waited_s := self._spent["rows_s"]:
+            self._add("rows_s", waited_s)
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:

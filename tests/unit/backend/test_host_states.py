@@ -430,7 +430,9 @@ def test_no_state_goes_directly_without_tls_where_a_connection_demands_it(networ
     "options, expected",
     [({"sslmode": mode}, mode in ("require", "verify-ca", "verify-full"))
      for mode in ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")]
-    + [({}, False), ({"sslrootcert": "system"}, True), ({"sslrootcert": "ca.pem"}, False)],
+    + [({}, False), ({"sslrootcert": "system"}, True), ({"sslrootcert": "ca.pem"}, False)]
+    + [({name: mode}, mode == "require")
+       for name in ("channel_binding", "gssencmode") for mode in ("disable", "prefer", "require")],
 )  # fmt: skip
 def test_a_mapping_demands_tls(options, expected):
     with mock.patch.object(process.Child, "__init__", return_value=None), mock.patch.object(Remote, "send"):

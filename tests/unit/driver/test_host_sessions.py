@@ -24,7 +24,7 @@ STATE = [b"ab", b"c"]
 RUN = 7
 FAILURES = [
     psycopg.OperationalError("it is gone"), NotLetIn("28000", "it rejects the login", ""), NotSealed(), TooLarge(),
-    MemoryError(), NotReady("it has another version"),
+    MemoryError(), NotReady("it has another version"), ValueError("invalid literal"), AttributeError("encode"),
 ]  # fmt: skip
 
 

@@ -240,12 +240,15 @@ def test_a_visit_may_begin_while_its_rows_arrive_unless_they_are_few(make):
     assert ("checked", SHARD, ROWS) in world.log
 
 
-@pytest.mark.parametrize("order", ["an evaluation", "a visit that lacks its sample"])
+@pytest.mark.parametrize("order", ["an evaluation", "a visit that lacks its sample", "a visit that was tried before"])
 def test_nothing_else_begins_while_rows_arrive(make, order):
+    """Together, rows on their way and a visit take more memory than one after the other; so a trainer that has died of
+    it does not again."""
     world = make(any_trainer=False).opened()
-    wanted = SHARD if order == "an evaluation" else ShardName("sample", 0)
+    wanted = ShardName("sample", 0) if "sample" in order else SHARD
     world.script = {"writer": [NeedsRows(wanted, LOAD.reader), LOADED, DONE]}
-    world.did(Evaluate((1,), (SHARD,)) if order == "an evaluation" else TASK)
+    visit = replace(TASK, attempt=2) if "tried" in order else TASK
+    world.did(Evaluate((1,), (SHARD,)) if order == "an evaluation" else visit)
     assert world.sessions[0].statements[1].begin is None
 
 

@@ -1,8 +1,14 @@
 """A visit that begins while its rows arrive ends with the bits of one that begins later, and takes no row too early."""
 
+import contextlib
+import dataclasses
 import os
 import signal
+import sys
+import threading
 import time
+import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +17,12 @@ from mop_backend.frames import PeerGone
 from madlib_mop.trainer.data import shard_file
 from madlib_mop.trainer.data.arrival import Arrival
 from madlib_mop.trainer.data.shards import Allocated, ShardBuilder, aligned_empty
+from madlib_mop.trainer.incoming import IncomingShard
+from madlib_mop.trainer.process import lifetime
+from madlib_mop.trainer.process.failures import model_failed
 from madlib_mop.trainer.recipe import Recipe
+from madlib_mop.trainer.requests import Request
+from madlib_mop.trainer.server import TrainerService, _handle
 from madlib_mop.trainer.visits import Start, Visitor
 from tests.helpers.unit.backends import _shard
 from tests.helpers.unit.cases import CASES
@@ -32,7 +43,7 @@ class OnDemand(Arrival):
     Attributes
     ----------
     waited_for : list of (int, int)
-        How many rows a stretch has waited for, and how many came for it.
+        How many rows a stretch has waited for, and how many buffers came for it.
     """
 
     def __init__(self, case):
@@ -91,6 +102,54 @@ def test_other_batches_wait_for_their_rows(monkeypatch, case):
     expected = Visitor(features_room=lambda: 1 << 28).train(recipe, Start(), _shard(case, N_ROWS), 1, 0)
     assert made.figures.digest_out == expected.figures.digest_out
     assert ("features_s" in made.figures.timing) == ("features_s" in expected.figures.timing)
+
+
+def test_passes_after_the_first_wait_for_the_whole_shard(monkeypatch):
+    """So rows that never end keep nobody training: the run's place is given to others meanwhile."""
+    monkeypatch.setattr(shard_file, "_AHEAD_BYTES", 1)
+    case = dataclasses.replace(IN_ORDER, passes=3, steps_per_epoch=2)
+    recipe, arrival = Recipe.read(case.request()), OnDemand(case)
+    made = Visitor().train(recipe, Start(), arrival.begun(), 1, 0)
+    assert arrival.waited_for == [(10, 0), (20, 1)]
+    expected = Visitor().train(recipe, Start(), _shard(case, N_ROWS), 1, 0)
+    assert made.figures.digest_out == expected.figures.digest_out
+
+
+def test_without_a_thread_rows_arrive_as_usual(monkeypatch):
+    """A trainer near its memory limit may get none."""
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    incoming, usual_s = IncomingShard(), sys.getswitchinterval()
+    with pytest.raises(RuntimeError), incoming.arriving(None, None):
+        pass
+    assert sys.getswitchinterval() == usual_s
+    xs, ys = CASE.data(N_ROWS)
+    head = {"shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 1.0, "planned_rows": N_ROWS}
+    incoming.begin(Request(head))
+    incoming.add([xs[0].shape, ys[0].shape], [xs[0].tobytes(), ys[0].tobytes()])
+    shard = weakref.ref(incoming.finish("s"))
+    assert shard() is None, "nothing but the caller keeps it"
+
+
+@pytest.mark.parametrize("failure", [model_failed("it does not build"), MemoryError()])
+def test_a_begun_visit_that_fails_leaves_its_memory_to_the_request(monkeypatch, failure):
+    released, shard = [], _shard(CASE, N_ROWS)
+
+    def fail(*_):
+        raise failure
+
+    service = TrainerService(lambda: None, channel=object())
+    service.started = True
+    service._incoming = SimpleNamespace(arriving=lambda *_: contextlib.nullcontext(shard))
+    monkeypatch.setattr(service, "_made", fail)
+    monkeypatch.setattr(lifetime, "release_memory", lambda: released.append(True))
+    request = {"op": "begin_visit", "shard": "s", "epoch": 1, "segment_id": 0, "members": [member(CASE.request())]}
+    assert _handle(service, request, []) == (None, [])
+    assert released == [True] and service._begun is None
+    assert service.is_reusable == (not isinstance(failure, MemoryError))
+
+
+def _refuse(*_):
+    raise RuntimeError("can't start new thread")
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +214,22 @@ def test_another_request_than_the_one_that_was_begun_is_made(usual, early):
         made = [early.train(CASE.request(), "s", epoch=epoch)[0] for epoch in epochs]
         assert [one["digest_out"] for one in made] == [expected[epoch - 1] for epoch in epochs]
         assert ["rows_s" in one["timing"] for one in made] == [epochs == [1, 1, 2], *[False] * (len(epochs) - 1)]
+
+
+def test_a_visit_of_rows_that_were_replaced_is_made_anew(usual, early):
+    xs, ys = CASE.data(N_ROWS)
+    early.begin(CASE.request(), "s")
+    early.send_shard("s", xs, ys, planned_rows=N_ROWS)
+    for trainer in (usual, early):
+        trainer.send_shard("s", [x + 1 for x in xs], ys, planned_rows=N_ROWS)
+    assert early.train(CASE.request(), "s")[0]["digest_out"] == usual.train(CASE.request(), "s")[0]["digest_out"]
+
+
+def test_the_wait_for_the_first_rows_is_no_time_of_training(early):
+    early.begin(CASE.request(), "s")
+    time.sleep(1.0)
+    early.send_shard("s", *CASE.data(N_ROWS), planned_rows=N_ROWS)
+    assert early.train(CASE.request(), "s")[0]["timing"]["rows_s"] > 0.9
 
 
 def test_rows_that_are_refused_are_not_trained_on(usual, early):
@@ -263,8 +338,6 @@ def test_a_trainer_that_ends_while_rows_arrive_leaves_nothing(tmp_path, end):
 
 def test_a_shared_trainer_begins_no_visit():
     """Nothing but predictions goes through it; it has several clients, so no rows could follow."""
-    from madlib_mop.trainer.server import TrainerService, _handle
-
     service = TrainerService(lambda: None, is_shared=True)
     service.started, service._incoming = True, type("Incoming", (), {"fail": lambda self, failure: None})()
     assert _handle(service, {"op": "begin_visit", "members": [member(CASE.request())]}, []) == (None, [])

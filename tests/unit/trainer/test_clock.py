@@ -27,6 +27,16 @@ def test_a_stage_without_compiling_has_no_tracing():
     assert list(clock.laps) == ["state_in_s"]
 
 
+def test_waiting_before_the_first_stage_counts_too_and_is_in_no_stage():
+    """A visit that begins while its rows arrive has waited for the first of them before anything else."""
+    waited = [3.0]
+    clock = Clock(lambda: 0.0, lambda: waited[0])
+    waited[0] += STEP_S
+    time.sleep(2 * STEP_S)
+    clock.lap("compute_s")
+    assert clock.laps["rows_s"] == waited[0] and clock.laps["compute_s"] >= STEP_S
+
+
 def test_a_stopwatch_counts_nested_pairs_once():
     stopwatch = Stopwatch()
     begun = time.perf_counter()

@@ -149,7 +149,6 @@ import sys
 sys.path[:0] = {sys.path!r}
 import numpy as np
 from mop_backend.shard_file import open_shard_file
-from madlib_mop.trainer.data.arrival import Arrival, RowsMissing
 from madlib_mop.trainer.data.shard_file import ShardFile
 made = open_shard_file({{"shard_disk_bytes": 1 << 20, "shard_directory": {str(tmp_path)!r}}})
 file = ShardFile(made.fd, made.limit_bytes, "")
