@@ -119,7 +119,7 @@ class _Segment:
         return len(self._kept)
 
     def send(self, header: Header, blobs: Sequence[tuple[int, int] | None]) -> str | None:
-        put, self.outgoing = iter(self.outgoing), []
+        put, self.outgoing, self.incoming = iter(self.outgoing), [], []
         sent = [next(put) if blob is None else self._part(*blob) for blob in blobs]
         if header["op"] == "train":
             self._kept = {}  # of an evaluation, the next shard needs them too
