@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,61 +50,72 @@ _FIELD = struct.Struct(">Ii")
 #: The type ``char(n)``: blanks at the end of its values do not count.
 BLANK_PADDED = "bpchar"
 
+
+class _Type(NamedTuple):
+    """How a type is read, and for a type of PostgreSQL itself, what its catalog calls it.
+
+    ``sql_name`` is the name that ``format_type`` gives without a modifier, if it is not that of ``pg_type``.
+    """
+
+    reader: CellReader
+    oid: int | None = None
+    sql_name: str | None = None
+
+
+class _Number(NamedTuple):
+    """A type of numbers and that of its arrays, which are vectors."""
+
+    reader: NumberReader
+    oid: int
+    array_oid: int
+    sql_name: str | None = None
+
+
 _NUMBERS = {
-    "int2": NumberReader(">i2"),
-    "int4": NumberReader(">i4"),
-    "int8": BigintReader(),
-    "float4": NumberReader(">f4", form=FLOAT4),
-    "float8": NumberReader(">f8", form=FLOAT8),
-    "numeric": NumericReader(),
-    "bool": NumberReader("|u1", BOOLEAN),
-    "oid": NumberReader(">u4"),
+    "int2": _Number(NumberReader(">i2"), 21, 1005, "smallint"),
+    "int4": _Number(NumberReader(">i4"), 23, 1007, "integer"),
+    "int8": _Number(BigintReader(), 20, 1016, "bigint"),
+    "float4": _Number(NumberReader(">f4", form=FLOAT4), 700, 1021, "real"),
+    "float8": _Number(NumberReader(">f8", form=FLOAT8), 701, 1022, "double precision"),
+    "numeric": _Number(NumericReader(), 1700, 1231),
+    "bool": _Number(NumberReader("|u1", BOOLEAN), 16, 1000, "boolean"),
 }
-_READERS: dict[str, CellReader] = {
-    **_NUMBERS,
-    **{f"_{name}": ArrayReader(reader) for name, reader in _NUMBERS.items() if name != "oid"},
-    "date": DateReader(),
-    "timestamp": MomentReader(),
-    "timestamptz": MomentReader(),
-    "time": TimeReader(),
-    "timetz": TimeReader(12),
-    "interval": IntervalReader(),
-    **{name: TextReader() for name in ("text", "varchar", "name", "enum", "citext")},
-    BLANK_PADDED: TextReader(render=without_trailing_blanks),
-    "char": TextReader(render=single_char),
-    "uuid": TextReader(UUID, uuid_texts),
-    "inet": TextReader(INET, network_texts),
-    "cidr": TextReader(INET, network_texts),
-    "macaddr": TextReader(INET, mac_texts),
-    "macaddr8": TextReader(INET, mac_texts),
-    "bytea": BlobReader(),
-    "vector": PlainReader(">f4"),
-    "halfvec": PlainReader(">f2"),
-    "sparsevec": SparseReader(),
+#: The types that are read, by their names in ``pg_type``.
+_TYPES = {
+    **{name: _Type(one.reader, one.oid, one.sql_name) for name, one in _NUMBERS.items()},
+    **{
+        f"_{name}": _Type(ArrayReader(one.reader), one.array_oid, f"{one.sql_name or name}[]")
+        for name, one in _NUMBERS.items()
+    },
+    "oid": _Type(NumberReader(">u4"), 26),
+    "date": _Type(DateReader(), 1082),
+    "timestamp": _Type(MomentReader(), 1114, "timestamp without time zone"),
+    "timestamptz": _Type(MomentReader(), 1184, "timestamp with time zone"),
+    "time": _Type(TimeReader(), 1083, "time without time zone"),
+    "timetz": _Type(TimeReader(12), 1266, "time with time zone"),
+    "interval": _Type(IntervalReader(), 1186),
+    "text": _Type(TextReader(), 25),
+    "varchar": _Type(TextReader(), 1043, "character varying"),
+    "name": _Type(TextReader(), 19),
+    "enum": _Type(TextReader()),
+    "citext": _Type(TextReader()),
+    BLANK_PADDED: _Type(TextReader(render=without_trailing_blanks), 1042, "character"),
+    "char": _Type(TextReader(render=single_char), 18, '"char"'),
+    "uuid": _Type(TextReader(UUID, uuid_texts), 2950),
+    "inet": _Type(TextReader(INET, network_texts), 869),
+    "cidr": _Type(TextReader(INET, network_texts), 650),
+    "macaddr": _Type(TextReader(INET, mac_texts), 829),
+    "macaddr8": _Type(TextReader(INET, mac_texts), 774),
+    "bytea": _Type(BlobReader(), 17),
+    "vector": _Type(PlainReader(">f4")),
+    "halfvec": _Type(PlainReader(">f2")),
+    "sparsevec": _Type(SparseReader()),
 }
-#: Names of ``format_type``, without a modifier, and those of ``pg_type``.
-_SQL_NAMES = {
-    "smallint": "int2",
-    "integer": "int4",
-    "bigint": "int8",
-    "real": "float4",
-    "double precision": "float8",
-    "decimal": "numeric",
-    "boolean": "bool",
-    "timestamp without time zone": "timestamp",
-    "timestamp with time zone": "timestamptz",
-    "time without time zone": "time",
-    "time with time zone": "timetz",
-    "character varying": "varchar",
-    "character": "bpchar",
-    '"char"': "char",
-}
-_OIDS = {
-    16: "boolean", 17: "bytea", 18: '"char"', 19: "name", 20: "bigint", 21: "smallint", 23: "integer", 25: "text",
-    26: "oid", 114: "json", 700: "real", 701: "double precision", 829: "macaddr", 869: "inet", 1042: "character",
-    1043: "character varying", 1082: "date", 1083: "time", 1114: "timestamp", 1184: "timestamp with time zone",
-    1186: "interval", 1266: "time with time zone", 1700: "numeric", 2950: "uuid", 3802: "jsonb",
-}  # fmt: skip
+_READERS = {name: one.reader for name, one in _TYPES.items()}
+#: Names in SQL, without a modifier, and those of ``pg_type``.
+_SQL_NAMES = {"decimal": "numeric"} | {one.sql_name: name for name, one in _TYPES.items() if one.sql_name}
+#: Names of types, for errors.
+_OIDS = {114: "json", 3802: "jsonb"} | {one.oid: one.sql_name or name for name, one in _TYPES.items() if one.oid}
 
 
 class ChangedType(InvalidParameter):

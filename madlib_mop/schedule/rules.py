@@ -325,8 +325,8 @@ class Auto(Rotation):
     compares_early = True
     summary = (
         "rotation if visits of all models take about the same time, or if there are no more models than segments;"
-        " otherwise longest_first. With either, if each trainer has room for all rows, a model that the run would"
-        " have to wait for at its end goes first, then models with fewer visits"
+        " otherwise longest_first. With either, if each trainer has room for all rows, a model that would delay the"
+        " end of the run goes first, then models with fewer visits"
     )
 
     @classmethod

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from mop_backend.allocation import keep_freed_memory
-from mop_backend.frames import BlobElsewhere, SomeBlob
+from mop_backend.frames import BlobElsewhere, SomeBlob, lengths_of
 from mop_backend.refusals import CutShort, Refused, checked
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ class States:
     ) -> tuple[Header, Iterable[SomeBlob], dict[str, float]]:
         """Let a trainer make a visit; return its answer, the parts of the new states, and times, which may be too long.
 
+        Parts of large states may be `BlobsInTurn`: they are read from the trainer when they are asked for.
+
         Parameters
         ----------
         trainer : channel
@@ -146,7 +148,7 @@ class States:
         """
         assert new is None, "new states come to this server"
         answer, parts = checked(_sent(trainer.ask_in_turn, request, blobs))
-        return answer, parts, {}
+        return answer, parts if sum(lengths_of(parts)) > LARGE_BYTES else list(parts), {}
 
     def evaluate(
         self, trainer: Trainer, request: Header, models: Sequence[Header | None], blobs: Iterable[SomeBlob]

@@ -71,22 +71,24 @@ class ModelWeights(BlobsInTurn[Blob]):
         return sum(self.lengths)
 
     def __iter__(self) -> Iterator[Blob]:
-        found = hashlib.sha256()
+        found = None if self._digest is None else hashlib.sha256()
         for number, length in enumerate(self.lengths):
             buffer = self._read(number)
             if buffer is None or len(buffer) != length:
                 raise self._errors.changed()
-            found.update(buffer)
-            if number == len(self.lengths) - 1 and self._digest not in (None, found.hexdigest()):
-                raise self._errors.damaged()
+            if found is not None:
+                found.update(buffer)
+                if number == len(self.lengths) - 1 and self._digest != found.hexdigest():
+                    raise self._errors.damaged()
             yield buffer
 
     def digest(self) -> str:
         """Read all; return their SHA-256."""
         found = hashlib.sha256()
         for buffer in self:
-            found.update(buffer)
-        return found.hexdigest()
+            if self._digest is None:
+                found.update(buffer)
+        return self._digest or found.hexdigest()  # a recorded one was checked
 
     def only(self, digest: str) -> ModelWeights:
         """Return the same weights, which raise that they were changed if they do not have this SHA-256."""
@@ -98,7 +100,7 @@ class JoinedWeights(ModelWeights):
 
     def __init__(self, members: Sequence[ModelWeights]):
         self.lengths = [length for member in members for length in member.lengths]
-        self._members = members
+        self._members, self._digest = members, None
 
     def __iter__(self) -> Iterator[Blob]:
         for member in self._members:

@@ -14,7 +14,8 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -282,7 +283,7 @@ class Writer:
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
         if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
-        rest = iter(parts)  # large ones are read from the trainer while they are written to the table
+        rest = iter(parts)
         try:
             for model, trained in zip(models, answer.members, strict=True):
                 if model is not None and trained is not None and trained.figures is not None:
@@ -295,7 +296,27 @@ class Writer:
             raise
         timings = [trained.figures.timing for trained in answer.members if trained is not None and trained.figures]
         started_at = _started_at(begun_at, asked_at, timings)
-        committed, failed, steady_s = [], [], 0.0
+        # Large states are read from the trainer while they are written. If it ends meanwhile, `do` returns an answer,
+        # and what is written by then would be committed.
+        with plpy.subtransaction() if isinstance(parts, BlobsInTurn) else nullcontext():
+            committed, failed, steady_s = self._keep(order, models, answer, rest, times, started_at, server)
+        detours = self._states.new_detours()
+        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+
+    def _keep(
+        self,
+        order: Train,
+        models: Sequence[Header | None],
+        answer: TrainedMembers,
+        rest: Iterator[SomeBlob],
+        times: Mapping[str, float],
+        started_at: str,
+        server: str | None,
+    ) -> tuple[list[CommittedVisit], list[FailedMember], float]:
+        """Keep the visits of a trainer's answer, and the failures; ``rest`` are the parts of all new states."""
+        committed: list[CommittedVisit] = []
+        failed: list[FailedMember] = []
+        steady_s = 0.0
         for write, model, trained in zip(order.members, models, answer.members, strict=True):
             if write is None or model is None or trained is None:  # an unused place: all are None
                 continue
@@ -316,8 +337,7 @@ class Writer:
             self._record.keep(order, write, model, figures, state_bytes, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
-        detours = self._states.new_detours()
-        return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
+        return committed, failed, steady_s
 
     def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn[SomeBlob]]:
         """Return, for each place, the model's row or None; the request for their visit, and its blobs."""

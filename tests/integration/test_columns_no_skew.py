@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from psycopg2.extras import execute_values
 
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.records import reader_of
 from madlib_mop.driver.columns.transforming import output_columns
 from madlib_mop.trainer.data.rows import RowEncoder
 from tests.helpers.columns import content
 from tests.helpers.images import encoded
+from tests.helpers.literals import MOMENTS, NUMBERS, TEXTS, VECTORS
 
 N_TRAINING, N_HELD_OUT = 30, 12
 _DAYS = (date(1, 1, 1), date(9999, 12, 31)), (date(2024, 1, 1), date(2024, 3, 1))
@@ -60,7 +62,7 @@ def photo(random: Random) -> str:
 
 
 # By type: a random value as text, which PostgreSQL reads.
-VALUES = {
+GENERATED = {
     "smallint": integer(16),
     "integer": integer(32),
     "bigint": integer(64),
@@ -78,7 +80,7 @@ VALUES = {
     "interval": lambda random: f"{random.randint(-40, 40)} mons {random.randint(-99, 99)} days {clock(random)}",
     "text": word,
     "varchar(30)": word,
-    "char(9)": word,
+    "character(9)": word,
     "name": word,
     '"char"': lambda random: random.choice("abcdefgh"),
     "uuid": lambda random: UUID(int=random.randrange(9)),
@@ -91,6 +93,12 @@ VALUES = {
     "integer[]": lambda random: listed([random.randint(-9, 9), 1]),
     "bytea": photo,
     "double precision[]": lambda random: listed([number(random), number(random), number(random)]),
+}
+# Of other types, except arrays, one of the literals.
+VALUES = GENERATED | {
+    sql_type: lambda random, values=tuple(values): random.choice(values)
+    for sql_type, values in (NUMBERS | TEXTS | MOMENTS | VECTORS).items()
+    if reader_of(sql_type) not in {None, *map(reader_of, GENERATED)} and not sql_type.endswith("]")
 }
 SCALES = ("standard", "min_max", "robust", "quantile", "log1p", "none")
 ENCODINGS = {"index": (4, None), "one_hot": (None, 20), "hashed": (4, 16), "frequency": (None, None)}

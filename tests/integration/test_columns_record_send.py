@@ -1,12 +1,14 @@
 """Rows of every type: the output of ``record_send`` is read as the values that SQL prints, bit for bit."""
 
+import re
 from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
-from madlib_mop.columns.records import ChangedType, Field, RecordReader, family_of, reader_of
+from madlib_mop.columns.records import _TYPES, ChangedType, Field, RecordReader, family_of, reader_of
+from tests.helpers.literals import MOMENTS, NUMBERS, PGVECTOR, TEXTS, VECTORS
 
 EPOCH = datetime(2000, 1, 1)
 FIELDS = """
@@ -20,57 +22,7 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid::int,
 FROM base JOIN pg_type AS t ON t.oid = base.type JOIN pg_attribute AS a ON a.attnum = base.attnum
 WHERE a.attrelid = %s::regclass AND t.typtype <> 'd' ORDER BY a.attnum
 """
-#: Type of each column -> values as literals; NULLs are added.
-NUMBERS = {
-    "int2": ["0", "-32768", "32767"],
-    "int4": ["0", "-2147483648", "2147483647"],
-    "int8": ["0", "-9223372036854775808", "9223372036854775807", "9007199254740993"],
-    "oid": ["0", "4294967295"],
-    "float4": ["0.1", "-0", "3.4028235e38", "1e-45", "NaN", "Infinity", "-Infinity"],
-    "float8": ["0.1", "-0", "1.7976931348623157e308", "5e-324", "1e300", "1e-300", "NaN", "Infinity", "-Infinity"],
-    "numeric": [
-        "0", "0.000", "-0.10", "123456.78", "9007199254740993", "9007199254740992", "12345678901234567890.123456789",
-        "1e-20", "1e-24", "1e130", "-1e-130", "0.00001234", "1e5", "1e308", "99999999.9999", "NaN", "Infinity",
-        "-Infinity", "1234567890.123456", "1000000000000000000000000", "2.2250738585072011e-308",
-    ],
-    "numeric(12,4)": ["0", "12345678.1234", "-0.0001", "99999999.9999"],
-    "a_number": ["7", "-7"],
-}  # fmt: skip
-TEXTS = {
-    "text": ["", "a", "ä€😀", "long " * 20, "trailing ", "\t"],
-    "varchar(20)": ["", "abc", "ends with blanks   "],
-    "char(6)": ["", "abc", "abc   ", "äöü"],
-    "name": ["", "a_name"],
-    '"char"': ["", "x"],
-    "mood": ["low", "middling", "high"],
-    "a_text": ["one", "two", "an even longer one of more than 48 bytes, so that it goes through the loop"],
-    "uuid": ["00112233-4455-6677-8899-aabbccddeeff", "ffffffff-ffff-ffff-ffff-ffffffffffff"],
-    "inet": ["10.0.0.1", "10.0.0.1/8", "::1", "2001:db8::1/64", "::ffff:1.2.3.4", "0.0.0.0/0", "fe80::1:0:0:1"],
-    "cidr": ["10.0.0.0/8", "10.1.2.3/32", "::/0", "2001:db8::/32", "::1/128"],
-    "macaddr": ["08:00:2b:01:02:03"],
-    "macaddr8": ["08:00:2b:ff:fe:01:02:03"],
-}
-MOMENTS = {
-    "date": ["2000-01-01", "2024-02-29", "1969-12-31", "0001-01-01", "9999-12-31"],
-    "timestamp": ["2000-01-01", "2024-02-29 12:34:56.789012", "1999-12-31 23:59:59.999999", "0001-01-01 00:00:01"],
-    "timestamptz": ["2024-02-29 12:34:56.789012+05:30", "1999-12-31 23:59:59.999999Z"],
-    "time": ["00:00", "23:59:59.999999", "12:00:00.5"],
-    "timetz": ["00:00+01", "23:59:59.999999-11:30"],
-    "interval": ["0", "1 day 02:03:04.5", "-3 days", "1 mon", "-1 year 2 days", "100 years"],
-}
-VECTORS = {
-    "int4[]": ["{1,2,3}", "{-2147483648,0,2147483647}"],
-    "float4[]": ["{0.1,-0,3.4e38}", "{NaN,Infinity,-Infinity}"],
-    "float8[]": ["{0.1,1e300,-1e-300}", "[5:7]={1,2,3}"],
-    "numeric[]": ["{0.10,123456.78,NaN}", "{1e30,-0.00001,7}"],
-    "int2[]": ["{{1,2},{3,4}}", "{1,2,3,4}"],
-    "a_vector": ["{1,2}", "{3,4}"],
-}
-PGVECTOR = {
-    "vector(3)": ["[1,2.5,-0.1]", "[0,1e-10,3e38]"],
-    "halfvec(3)": ["[1,2.5,-0.1]", "[0,0.0001,65504]"],
-    "sparsevec(5)": ["{1:1.5,3:-2}/5", "{}/5", "{5:0.1}/5"],
-}
+ELEMENTS = re.compile(r"-?(?:NaN|Infinity|[0-9][0-9.e+-]*)")
 TYPES = """
 CREATE TYPE mood AS ENUM ('low', 'middling', 'high');
 CREATE DOMAIN small_number AS int4 CHECK (VALUE < 1000); CREATE DOMAIN a_number AS small_number;
@@ -206,22 +158,23 @@ def test_endless_moments_are_special(tables):
     assert columns["a"].first_special() == raw.Special(0, "infinity")
 
 
-def assert_vectors(db, table, columns, types, expression):
+def assert_vectors(db, table, columns, types, expression="{}::text"):
+    """Compare vectors with the numbers in what SQL prints, whatever is between these."""
     for place, sql_type in enumerate(types):
         texts = printed(db, table, f"c{place}", expression)
         column = columns[f"c{place}"]
         assert column.values.dtype == np.float32
         for row, text in enumerate(texts):
             assert column.missing[row] == (text is None)
-            expected = [0.0] * column.width if text is None else [float(element) for element in text]
+            # the bounds of an array are before the sign =
+            numbers = [0.0] * column.width if text is None else ELEMENTS.findall(text.rpartition("=")[2])
             with np.errstate(over="ignore"):
-                assert column.values[row].tobytes() == np.array(expected).astype(np.float32).tobytes(), sql_type
+                expected = np.array([float(number) for number in numbers]).astype(np.float32)
+            assert column.values[row].tobytes() == expected.tobytes(), sql_type
 
 
-def test_arrays_are_rows_of_float32(tables):
-    columns = read(tables, make_table(tables, "vectors", VECTORS))
-    flat = "(SELECT array_agg(e::text ORDER BY n) FROM unnest({}) WITH ORDINALITY AS u (e, n))"
-    assert_vectors(tables, "vectors", columns, VECTORS, flat)
+def test_vectors_are_rows_of_float32(tables):
+    assert_vectors(tables, "vectors", read(tables, make_table(tables, "vectors", VECTORS)), VECTORS)
 
 
 def test_bytes_are_bytes(tables):
@@ -236,7 +189,21 @@ def test_vectors_of_pgvector_are_rows_of_float32(tables):
     tables.rows("CREATE EXTENSION vector")
     types = {k: v for k, v in PGVECTOR.items() if tables.value("SELECT to_regtype(%s)", [k.partition("(")[0]])}
     columns = read(tables, make_table(tables, "pgvectors", types))
-    assert_vectors(tables, "pgvectors", columns, types, "translate({}::vector::text, '[]', '{{}}')::float4[]::text[]")
+    assert_vectors(tables, "pgvectors", columns, types, "{}::vector::text")
+
+
+def test_each_type_has_literals():
+    named = {reader_of(sql_type) for types in (NUMBERS, TEXTS, MOMENTS, VECTORS, PGVECTOR) for sql_type in types}
+    other = {"bool", "enum", "bytea", "citext"} | {name for name in _TYPES if name.startswith("_")}
+    assert set(_TYPES) - other <= named
+
+
+def test_types_have_the_oids_and_names_of_the_catalog(tables):
+    ours = {oid: (name, sql_name or name) for name, (_, oid, sql_name) in _TYPES.items() if oid}
+    query = "SELECT oid::int, typname::text, format_type(oid, NULL) FROM pg_type WHERE oid = ANY (%s)"
+    assert {oid: names for oid, *names in tables.rows(query, [list(ours)])} == {o: [*n] for o, n in ours.items()}
+    builtin = "SELECT typname::text FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace AND typname = ANY (%s)"
+    assert {name for (name,) in tables.rows(builtin, [list(_TYPES)])} == {name for name, _ in ours.values()}
 
 
 def test_a_changed_type_is_named(tables):

@@ -103,7 +103,8 @@ def test_functions_that_write_tables_write_the_same(models, call):
 
 @pytest.fixture(scope="module")
 def registered(models):
-    for table in ("field", "parts"):
+    for table, setting in (("field", RESET), ("parts", LOWER)):
+        models.rows(setting)
         models.rows(f"SELECT madlib_mop.register('of_{table}', '{table}', 1)")
     return models
 
@@ -116,6 +117,23 @@ def test_a_version_has_the_parts(registered):
     assert b"".join(data) == weights(db, "field")[1] and len(data) == 2
     digests = db.rows("SELECT DISTINCT digest, n_bytes, run_id IS NOT NULL FROM madlib_mop.registry")
     assert len(digests) == 1 and digests[0][1:] == (N_BYTES, True)
+
+
+def test_a_version_of_a_large_field_or_file_is_in_parts(registered):
+    """A table of version 1.0.0 has larger fields than pg_dump can read."""
+    db = registered
+    file = db.value("SELECT madlib_mop.export_model('parts', 1, 'keras')")
+    db.rows("SELECT madlib_mop.register('of_old', 'field', 1)")
+    db.rows("SELECT madlib_mop.import_version('of_file', %s)", [file])
+    for name in ("of_old", "of_file"):
+        assert db.rows(
+            "SELECT length(data) FROM madlib_mop.version_part JOIN madlib_mop.model_version USING (version_id)"
+            " WHERE name = %s ORDER BY part",
+            [name],
+        ) == [(1 << 20,), (N_BYTES - (1 << 20),)]
+        predict = f"SELECT madlib_mop.predict('{{}}@1', NULL, {X})"
+        assert db.value(predict.format(name)) == db.value(predict.format("of_field"))
+        db.rows(f"SELECT madlib_mop.drop_registered('{name}')")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +265,33 @@ def test_a_table_of_that_name_that_is_another_one_is_kept(models):
     assert db.value(f"SELECT madlib_mop.predict('small', 2, {X})")
     db.rows("SELECT madlib_mop.drop_models('small')")
     assert db.value("SELECT count(*) FROM small_weights") == 0
+
+
+def test_a_table_of_that_name_with_such_columns_is_kept(models):
+    """Of other types, or with more columns: one that a run has written has neither."""
+    db = models
+    for number, columns in enumerate(("part text, data jsonb", "part integer, data bytea, taken date")):
+        db.rows(f"CREATE TABLE bike{number}_weights ({columns}); INSERT INTO bike{number}_weights (part) VALUES ('1')")
+        error = refusal_of(db, f"SELECT madlib_mop.drop_models('bike{number}')")
+        assert error.sqlstate == "22023", "there are no models of this name"
+        db.rows(f"CREATE TABLE bike{number} AS SELECT * FROM field WHERE mst_key = 2")
+        db.rows(f"CREATE TABLE bike{number}_info AS TABLE field_info")
+        db.rows(f"CREATE TABLE bike{number}_summary AS TABLE field_summary")
+        call = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'bike{number}', 'mst', 1, replace := true)"
+        assert "was not written by a fit function" in refusal_of(db, call).message
+        db.rows(f"SELECT madlib_mop.drop_models('bike{number}')")
+        assert db.value(f"SELECT count(*) FROM bike{number}_weights") == 1
+
+
+def test_a_warm_start_of_a_table_without_digests_goes_on_again(models):
+    """Tables of version 1.0.0 have no column for them."""
+    db = models
+    options = {"seed": 3, "validation_table": "valid", "warm_start": True}
+    fit(db, "older", "mst", 1, seed=3, validation_table="valid")
+    db.rows("ALTER TABLE older DROP COLUMN weights_digest")
+    for _ in range(2):
+        assert "weights only" not in fit(db, "older", "mst", 1, **options).notices
+    assert only(db, "older").keys() == {1}
 
 
 def test_the_model_of_an_average_is_in_parts(models):

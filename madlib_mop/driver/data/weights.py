@@ -23,7 +23,10 @@ SELECT EXISTS (
     SELECT FROM pg_catalog.pg_class t JOIN pg_catalog.pg_class p ON p.oid = pg_catalog.to_regclass($2)
     WHERE t.oid = pg_catalog.to_regclass($1)
           AND p.relowner = t.relowner  -- defence: owner-of-parts
-) AS found
+) AS found, EXISTS (
+    SELECT FROM pg_catalog.pg_attribute
+    WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'mst_key' AND NOT attisdropped
+) AS has_keys
 """
 #: Bytes of a part: processes that handle one have several copies of it.
 PART_BYTES = 16 << 20
@@ -48,9 +51,16 @@ def find_parts(session: RelationLookup, table: Relation) -> Relation | None:
     (row,) = session.execute(_PARTS_OF_OWNER, [table.sql, table.with_suffix(PARTS_SUFFIX).sql])
     if not row["found"]:
         return None
-    found = session.relation(table.with_suffix(PARTS_SUFFIX).sql)
+    found = session.relation(table.with_suffix(PARTS_SUFFIX).sql, any_type=True)  # those that are read are checked here
     types = {column.name: column.type_sql for column in session.columns(found)}
-    return found if all(types.get(name) == type_sql for name, type_sql in PARTS[1:]) else None
+    expected = PARTS if row["has_keys"] else PARTS[1:]
+    return found if all(types.get(name) == type_sql for name, type_sql in expected) else None
+
+
+def are_parts(columns: Iterable[Column]) -> bool:
+    """Return whether a table with these columns is one of parts of weights, and not one of users with such a name."""
+    found = {(column.name, column.type_sql) for column in columns}
+    return set(PARTS[1:]) <= found <= set(PARTS)
 
 
 def check_weights(weights: bytes, digest: str | None, label: str) -> bytes:

@@ -5,23 +5,19 @@ import json
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.imports.reading import ImportedFile, read_file
+from madlib_mop.driver.imports.reading import read_file
 from madlib_mop.driver.imports.signed import Meaning, meaning_of
 from madlib_mop.driver.inference.model import RegisteredVersion, TrainedModel, losses_of
 from madlib_mop.driver.inference.registered import document_of
 from madlib_mop.driver.planning.data_fit import check_single_values
-from madlib_mop.driver.registry.registering import add_version, check_model, check_registry
+from madlib_mop.driver.registry.registering import add_content, add_version, check_model, check_registry
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.configuration import Configuration, compile_params_of
 
 #: The document of a version names the table that it was copied from; this one comes from none.
 _NO_TABLE = Relation("", "")
-_CONTENT = (
-    "INSERT INTO madlib_mop.version_content (version_id, document, weights) VALUES ($1::pg_catalog.uuid, $2, $3)"
-)
 
 
 def import_version(call: Call) -> int:
@@ -49,7 +45,8 @@ def import_version(call: Call) -> int:
         "lineage": {"imported": _origin(given["file"], meaning)},
     }
     version_id, version = add_version(session, given["name"], details)
-    _store(session, version_id, document_of(model, held_out=model.held_out), file)
+    document = document_of(model, held_out=model.held_out)
+    add_content(session, version_id, document, len(file.weights), [file.weights])
     return version
 
 
@@ -95,7 +92,3 @@ def _origin(file: bytes, meaning: Meaning) -> dict[str, Any]:
         "model": None if signature is None else signature.model,
         "library": None if signature is None else signature.library,
     }
-
-
-def _store(session: CallerSession, version_id: str, document: str, file: ImportedFile) -> None:
-    session.execute(_CONTENT, [version_id, document, file.weights], ["text", "text", "bytea"])

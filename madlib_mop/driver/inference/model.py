@@ -370,7 +370,7 @@ def read_architecture(
     if rows[0]["arch"] is None:
         raise no_architecture(what, label)
     if not rows[0]["has_weights"]:
-        parts = find_parts(session, place.relation)
+        parts = None if place.key_column == "model_id" else find_parts(session, place.relation)
         if parts is None:
             table = place.relation.with_suffix(PARTS_SUFFIX)
             raise Unsupported(

@@ -12,8 +12,9 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
-from madlib_mop.driver.data.weights import MAX_FIELD_BYTES, present_digest
+from madlib_mop.driver.data.weights import MAX_FIELD_BYTES, find_parts, present_digest
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import DataDamaged
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
 
 
@@ -53,7 +54,24 @@ def weights_digests(session: CallerSession, table: Relation, averaging: bool) ->
         return None
     key = "" if averaging else "mst_key, "
     query = f"SELECT {key}{present_digest(columns)} AS digest FROM {{t}}"
-    return [(row.get("mst_key", MST_KEY), row["digest"]) for row in session.execute(statement(query, t=table))]
+    found = [(row.get("mst_key", MST_KEY), row["digest"]) for row in session.execute(statement(query, t=table))]
+    if all(digest for _, digest in found) or (parts := find_parts(session, table)) is None:
+        return found
+    # a table of an earlier version has no column for the digest, and users who change weights set it to NULL
+    return [(key, digest or _digest_of_parts(session, table, parts, averaging, key)) for key, digest in found]
+
+
+def _digest_of_parts(
+    session: CallerSession, table: Relation, parts: Relation, averaging: bool, key: int
+) -> str | None:
+    """Return the SHA-256 of the parts of a model's weights; None if there are none, or not all."""
+    from madlib_mop.driver.inference.model import ModelLocation, weights_at  # imports NumPy
+
+    place = ModelLocation(table, parts=parts) if averaging else ModelLocation(table, "mst_key", key, parts=parts)
+    try:
+        return weights_at(session, place, str(table)).digest()
+    except DataDamaged:
+        return None
 
 
 def find_earlier_runs(

@@ -18,7 +18,7 @@ from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import identify_rows, table_form
-from madlib_mop.driver.data.weights import DIGEST, PARTS, find_parts
+from madlib_mop.driver.data.weights import DIGEST, PARTS, are_parts, find_parts
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import session_lost
 from madlib_mop.errors import (
@@ -153,13 +153,15 @@ def _is_of(session: CallerSession, parts: Relation, tables: list[Relation], colu
 
     Most tables of models have none, so one of that name may be another table.
     """
-    if tables and tables[0].name + PARTS_SUFFIX == parts.name:
-        return find_parts(session, tables[0]) is not None
-    return _has_columns(session, parts, columns)
+    is_there = tables and tables[0].name + PARTS_SUFFIX == parts.name
+    return _has_columns(session, parts, columns) and (not is_there or find_parts(session, tables[0]) is not None)
 
 
 def _has_columns(session: CallerSession, table: Relation, columns: set[str]) -> bool:
-    return columns <= {column.name for column in session.columns(table)}
+    present = session.columns(table)
+    if columns == MODEL_TABLES[PARTS_SUFFIX] and not are_parts(present):
+        return False
+    return columns <= {column.name for column in present}
 
 
 def drop_replaced(session: CallerSession, run: RunRow, suffixes: Sequence[str]) -> None:
@@ -302,7 +304,8 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     tables: list[Relation] = []
     for suffix, columns in MODEL_TABLES.items():
         place = tables[0].schema if tables else schema
-        table = session.existing(".".join(quote(part) for part in (place, base + suffix) if part))
+        full_name = ".".join(quote(part) for part in (place, base + suffix) if part)
+        table = session.existing(full_name, any_type=suffix == PARTS_SUFFIX)
         if table is not None and suffix == PARTS_SUFFIX and not _is_of(session, table, tables, columns):
             continue
         if table is not None:

@@ -12,7 +12,7 @@ from mop_backend.frames import Blob
 from mop_backend.weights import PARTS_SUFFIX
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.data.weights import PART_BYTES, PARTS
+from madlib_mop.driver.data.weights import PART_BYTES, PARTS, find_parts
 from madlib_mop.driver.outputs.tables import create_table
 from madlib_mop.driver.session.caller import CallerSession
 
@@ -48,6 +48,7 @@ class OutputWeights:
 
     def __init__(self, session: CallerSession, output: Relation, field_bytes: int, has_keys: bool = True):
         self._session = session
+        self._output = output
         self._table = output.with_suffix(PARTS_SUFFIX)
         self._field_bytes = field_bytes
         self._columns = PARTS if has_keys else PARTS[1:]
@@ -103,7 +104,9 @@ class OutputWeights:
         return [name for name, _ in self._columns]
 
     def _make_table(self) -> None:
-        if not self.are_in_parts and self._session.existing(self._table.sql) is None:
+        # One that another role has made meanwhile would get the weights, and its triggers would run as the caller: then
+        # to create the table is an error.
+        if not self.are_in_parts and find_parts(self._session, self._output) is None:
             create_table(self._session, self._table, self._columns, self._names[:-1])
         self.are_in_parts = True
 

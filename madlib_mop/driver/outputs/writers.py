@@ -134,5 +134,8 @@ def _make_tables(session: CallerSession, run: RunRow) -> None:
             session.lock_to_write(table)
             session.execute(statement("DELETE FROM {t}", t=table))
         return
+    parts = output.with_suffix(PARTS_SUFFIX)
+    if session.existing(parts.sql, any_type=True) is not None:  # made since the run began: its rows are not the run's
+        raise DuplicateTable(exist_already([parts]))
     for suffix, columns in outputs.columns_of(run.plan.summary).items():
         create_table(session, output.with_suffix(suffix), columns, outputs.KEYS[suffix])

@@ -107,7 +107,8 @@ def _of_model(
     key_column = next((column for column in _KEYS if column in types), None)
     if key is not None and key_column is None:
         raise InvalidParameter(f"weights_key is for tables with many models; {relation} has one. Received: {key}")
-    digest, parts = DIGEST[0] if types.get(DIGEST[0]) == DIGEST[1] else NO_DIGEST, find_parts(session, relation)
+    digest = DIGEST[0] if types.get(DIGEST[0]) == DIGEST[1] else NO_DIGEST
+    parts = None if key_column == "model_id" else find_parts(session, relation)
     place = ModelLocation(relation, key_column if key is not None else None, key, digest, parts)
     columns = "model_arch::pg_catalog.text AS arch, model_weights IS NOT NULL AS has_weights"
     query = statement(f"SELECT {columns} FROM {{t}}", t=relation) + place.condition + " LIMIT 2"

@@ -1,28 +1,32 @@
 """The command register: a model of an output table becomes a version of a registered model.
 
-The weights are copied inside the server, by a statement of the caller's session; those in parts pass through the
-driver, as everything else. All of it is one change in the caller's transaction.
+The weights are copied inside the server, by a statement of the caller's session; those that do not fit into a field
+pass through the driver, as everything else. All of it is one change in the caller's transaction.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mop_backend.frames import Blob
 from mop_backend.held_out import HeldOut
 from mop_backend.registered_names import is_registered
 
 from madlib_mop.catalog.facts.findings import Findings
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.columns.preprocessors.canonical import plain
+from madlib_mop.driver.data.weights import PART_BYTES
 from madlib_mop.driver.inference.model import ModelLocation, TrainedModel, read_model, weights_at
 from madlib_mop.driver.inference.output import PredictionProfile
 from madlib_mop.driver.inference.registered import document_of, need_registry
-from madlib_mop.driver.inference.trained_by import measure_weights
+from madlib_mop.driver.inference.trained_by import StoredWeights, measure_weights
+from madlib_mop.driver.outputs.weights import cut
 from madlib_mop.driver.registry.lineage import best_key, lineage_of
 from madlib_mop.driver.registry.members import as_details, read_ensemble
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.messages import was_changed
+from madlib_mop.driver.session.settings import FixedSettings, read_field_bytes
 from madlib_mop.errors import InvalidParameter, ReadOnly
 
 _N_KEYS_SHOWN = 20
@@ -35,6 +39,9 @@ VALUES ('register', %s, '{"digest": "", "n_bytes": 0, "model_arch": {}}');
 ROLLBACK;
 SELECT 1
 """
+_CONTENT = (
+    "INSERT INTO madlib_mop.version_content (version_id, document, weights) VALUES ($1::pg_catalog.uuid, $2, $3)"
+)
 _WITHOUT_WEIGHTS = "INSERT INTO madlib_mop.version_content (version_id, document) VALUES ($1::pg_catalog.uuid, $2)"
 _PART = "INSERT INTO madlib_mop.version_part (version_id, part, data) VALUES ($1::pg_catalog.uuid, $2, $3)"
 _NEWEST = (
@@ -96,7 +103,7 @@ def register(call: Call) -> int:
         **lineage,
     }
     version_id, version = add_version(session, a["name"], details)
-    _copy(session, place, version_id, document_of(model, predictions, held_out), weights.digest)
+    _copy(session, place, version_id, document_of(model, predictions, held_out), weights)
     return version
 
 
@@ -173,13 +180,37 @@ def check_model(model: TrainedModel) -> None:
     check_fit(model, Preprocessor.from_json(model.preprocessor))
 
 
-def _copy(session: CallerSession, place: ModelLocation, version_id: str, document: str, digest: str) -> None:
+def add_content(
+    session: CallerSession, version_id: str, document: str, n_bytes: int, buffers: Iterable[Blob]
+) -> None:
+    """Write document and weights of a version; the weights in parts, if they do not fit into a field.
+
+    Parameters
+    ----------
+    session : CallerSession
+    version_id, document : str
+    n_bytes : int
+        Of all weights.
+    buffers : iterable of bytes-like
+        float32, in ``get_weights()`` order.
+    """
+    field_bytes = read_field_bytes(FixedSettings(session))
+    if n_bytes <= field_bytes:
+        session.execute(_CONTENT, [version_id, document, b"".join(buffers)], ["text", "text", "bytea"])
+        return
+    session.execute(_WITHOUT_WEIGHTS, [version_id, document])
+    for number, part in enumerate(cut(buffers, min(PART_BYTES, field_bytes))):
+        session.post(_PART, [version_id, number, part], ["text", "integer", "bytea"])
+    session.flush()
+
+
+def _copy(
+    session: CallerSession, place: ModelLocation, version_id: str, document: str, weights: StoredWeights
+) -> None:
     """Copy document and weights into the version, if the weights still have this SHA-256."""
-    if place.parts is not None:
-        session.execute(_WITHOUT_WEIGHTS, [version_id, document])
-        for number, part in enumerate(weights_at(session, place, str(place.relation)).only(digest)):
-            session.post(_PART, [version_id, number, part], ["text", "integer", "bytea"])
-        session.flush()
+    if place.parts is not None or weights.n_bytes > read_field_bytes(FixedSettings(session)):
+        found = weights_at(session, place, str(place.relation)).only(weights.digest)
+        add_content(session, version_id, document, weights.n_bytes, found)
         return
     n = len(place.params)
     query = statement(
@@ -191,7 +222,7 @@ def _copy(session: CallerSession, place: ModelLocation, version_id: str, documen
     condition = f"{place.condition} AND {same}" if place.condition else f" WHERE {same}"
     rows = session.execute(
         f"{query}{condition} RETURNING version_id::pg_catalog.text AS version_id",
-        [*place.params, version_id, document, digest],
+        [*place.params, version_id, document, weights.digest],
         [*place.types, "text", "text", "text"],
     )
     if len(rows) != 1:

@@ -65,8 +65,11 @@ DEFENCES_OF_REGISTRY = (
     ),
     Defence(
         "owner-of-parts",
-        "parts of weights in a table of another role are not read",
-        ("tests/security/test_weights_in_parts.py::test_parts_of_another_role_are_not_read",),
+        "parts of weights in a table of another role are neither read nor written",
+        (
+            "tests/security/test_weights_in_parts.py::test_parts_of_another_role_are_not_read",
+            "tests/security/test_weights_in_parts.py::test_weights_are_not_written_into_a_table_of_another_role",
+        ),
     ),
     Defence(
         "names-of-models",

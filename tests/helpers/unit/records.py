@@ -5,15 +5,10 @@ from decimal import Decimal
 
 import numpy as np
 
-from madlib_mop.columns.records import Field
+from madlib_mop.columns.records import _TYPES, Field
 
-OIDS = {
-    "int2": 21, "int4": 23, "int8": 20, "float4": 700, "float8": 701, "numeric": 1700, "bool": 16, "oid": 26,
-    "date": 1082, "timestamp": 1114, "timestamptz": 1184, "time": 1083, "timetz": 1266, "interval": 1186,
-    "text": 25, "varchar": 1043, "name": 19, "bpchar": 1042, "char": 18, "enum": 16_500, "uuid": 2950, "inet": 869,
-    "cidr": 650, "macaddr": 829, "bytea": 17, "vector": 16_600, "halfvec": 16_601, "sparsevec": 16_602,
-    "_int4": 1007, "_float4": 1021, "_float8": 1022, "_numeric": 1231,
-}  # fmt: skip
+#: Types of extensions, and enums, have an invented one.
+OIDS = {name: one.oid or 16_500 + place for place, (name, one) in enumerate(_TYPES.items())}
 _STRUCTS = {
     "int2": ">h", "int4": ">i", "int8": ">q", "float4": ">f", "float8": ">d", "bool": ">?", "oid": ">I",
     "date": ">i", "timestamp": ">q", "timestamptz": ">q", "time": ">q",

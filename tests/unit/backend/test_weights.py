@@ -45,6 +45,27 @@ def test_parts_are_read_each_time_and_one_at_a_time(n_bytes):
     assert weights.digest() == DIGEST
 
 
+@pytest.mark.parametrize("digest", [DIGEST, None])
+def test_the_digest_of_all_is_computed_once(monkeypatch, digest):
+    """To load a model of a field, each further one would cost seconds."""
+    n_hashed, sha256 = [], hashlib.sha256
+
+    class Counted:
+        def __init__(self):
+            self._of = sha256()
+
+        def update(self, data):
+            n_hashed.append(len(data))
+            self._of.update(data)
+
+        def hexdigest(self):
+            return self._of.hexdigest()
+
+    weights, _ = in_parts(7, digest=digest)
+    monkeypatch.setattr("mop_backend.weights.hashlib.sha256", Counted)
+    assert weights.digest() == DIGEST and sum(n_hashed) == len(DATA)
+
+
 def test_weights_of_another_digest_never_give_their_last_part():
     weights, _ = in_parts(7, digest="other")
     found = []

@@ -7,6 +7,7 @@ import pytest
 from mop_backend.messages import (
     CommittedVisit,
     ComputeMetrics,
+    Died,
     Done,
     Evaluate,
     Evaluated,
@@ -33,15 +34,24 @@ from tests.helpers.clones import ROOT
 
 #: A writer in a process without PostgreSQL, whose trainer gives one answer, and which prints what it keeps.
 _CODE = """
-import sys, types
+import contextlib, sys, types
 sys.path[:0] = {paths!r}
 class Rows(list):
     nrows = list.__len__
 plpy = types.ModuleType("plpy")
 plpy.SPIError, plpy.Error = type("SPIError", (Exception,), {{}}), type("Error", (Exception,), {{}})
 plpy.execute = lambda query, values=(): Rows([{{"t": "now"}}])
+@contextlib.contextmanager
+def subtransaction():
+    try:
+        yield
+    except BaseException:
+        print("rolled back")
+        raise
+plpy.subtransaction = subtransaction
 sys.modules["plpy"] = plpy
-from mop_backend import writer
+from mop_backend import states, writer
+from mop_backend.process import ChildDied
 from mop_backend.refusals import readable
 from mop_backend.frames import ReceivedBlobs
 from mop_backend.record import _StoredParts
@@ -69,6 +79,8 @@ class Trainer:
     def read_blob(self, length):
         part = {blobs!r}[self.n_read]
         self.n_read += 1
+        if self.n_read > {dies_after!r}:
+            raise ChildDied(-9, "")
         if {is_large!r}:
             print("read", part)
         return part
@@ -110,6 +122,8 @@ class Record:
         print("failed", model["mst_key"], reason)
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
 writer.with_sample = lambda plan: plan
+if {is_large!r}:
+    writer.LARGE_BYTES = states.LARGE_BYTES = 3
 writer._writer = writer.Writer(1, 0)
 writer._writer._shards = set({shards!r})
 {code}
@@ -151,15 +165,26 @@ def trained(n_blobs: int = 1, **changes) -> dict:
     return {"figures": {**to_json(TRAINED), **changes}, "n_blobs": n_blobs, "error": None}
 
 
-def did(order, answer, blobs=(), shards=("training:0",), asked=(1,), can_be_released=True, code="", second=None):
+def did(
+    order,
+    answer,
+    blobs=(),
+    shards=("training:0",),
+    asked=(1,),
+    can_be_released=True,
+    code="",
+    second=None,
+    dies_after=9,
+):
     """Return the answer of a writer to an order, and the lines about what it did.
 
-    ``second`` is the second part of a large state.
+    ``second`` is the second part of a large state. The trainer dies after ``dies_after`` parts of its answer.
     """
     names = {"asked": list(asked), "answer": {"ok": True, **answer}, "blobs": list(blobs), "shards": list(shards)}
     paths = [str(ROOT / "plpython")]
     names |= {"can_be_released": can_be_released, "second": second, "is_large": second is not None}
-    code = _CODE.format(paths=paths, order=as_text(order), code=code, **names)
+    names |= {"code": code, "dies_after": dies_after}
+    code = _CODE.format(paths=paths, order=as_text(order), **names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, text = done.stdout.splitlines()
@@ -224,6 +249,22 @@ def test_a_large_state_is_read_while_it_is_sent_and_written_while_it_is_read():
     assert lines == [
         "sent [b'abc', b'defg']", "read b'abc'", "put 1 1 7 b'abc'", "read b'd'", "put 1 1 7 b'd'", "kept 1",
     ]  # fmt: skip
+
+
+def test_of_a_large_state_nothing_is_kept_if_the_trainer_dies_while_it_is_read():
+    """The answer is that of a statement that commits; of models that are trained together, the first would be kept."""
+    members = [trained(1), trained(2)]
+    answer, lines = did(
+        train(1, 3), {"members": members}, [b"abc", b"d", b"e"], asked=[1, 3], second=b"defg", dies_after=2
+    )
+    assert isinstance(answer, Died) and answer.status == -9
+    kept = [line for line in lines if line.startswith(("put", "kept", "rolled", "stopped"))]
+    assert kept == ["put 1 1 7 b'abc'", "kept 1", "put 3 3 7 b'd'", "rolled back", "stopped"]
+
+
+def test_a_small_state_is_received_before_any_of_it_is_kept():
+    answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], dies_after=1)
+    assert isinstance(answer, Died) and lines == ["stopped"]
 
 
 def test_a_large_state_with_a_part_of_another_length_fails_its_model_and_ends_the_trainer():

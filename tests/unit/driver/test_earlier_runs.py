@@ -1,6 +1,7 @@
 """Which recorded run wrote an output table: found by the digests of its weights, for warm starts and for resume."""
 
 from dataclasses import replace
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.weights import MAX_FIELD_BYTES
-from madlib_mop.driver.outputs.earlier_runs import find_earlier_runs, has_models_of, newer_run
+from madlib_mop.driver.outputs.earlier_runs import find_earlier_runs, has_models_of, newer_run, weights_digests
 from madlib_mop.schedule.bulk import AVERAGING
 from tests.helpers.unit.rows import a_model, a_plan, a_run
 
@@ -62,6 +63,42 @@ class Table:
 def found(record, digests, averaging=False):
     earlier = find_earlier_runs(record, TABLE, 10, digests, averaging)
     return earlier.run and earlier.run.run_id, {key: model.run_id for key, model in earlier.states.items()}
+
+
+class TableWithParts(Table):
+    """The same with a table of parts, by mst_key."""
+
+    def __init__(self, digests, parts):
+        super().__init__(digests)
+        self.parts = parts
+
+    def relation(self, name, any_type=False):
+        return TABLE.with_suffix("_weights")
+
+    def columns(self, relation):
+        return PARTS if relation.name.endswith("_weights") else COLUMNS
+
+    def execute(self, statement, params=(), types=()):
+        if "has_keys" in statement:
+            return [{"found": True, "has_keys": True}]
+        if "NULL::pg_catalog.text AS digest" in statement and "WHERE" in statement:
+            return [{"weights": None, "digest": None}]
+        parts = self.parts.get(params[0], []) if params else []
+        if "octet_length" in statement:
+            return [{"part": number, "n_bytes": len(data)} for number, data in enumerate(parts)]
+        if "SELECT data" in statement:
+            return [{"data": parts[params[1]]}]
+        return super().execute(statement)
+
+
+PARTS = [SimpleNamespace(name=n, type_sql=t) for n, t in
+         (("mst_key", "integer"), ("part", "integer"), ("data", "bytea"))]  # fmt: skip
+
+
+def test_parts_without_a_recorded_digest_are_known_by_their_own():
+    """A table of an earlier version has no column for it, and users who change weights set it to NULL."""
+    session = TableWithParts({1: None, 2: "b", 3: None}, {1: [b"ab", b"c"]})
+    assert weights_digests(session, TABLE, False) == [(1, sha256(b"abc").hexdigest()), (2, "b"), (3, None)]
 
 
 def test_the_newest_run_with_all_weights_comes_before_newer_ones():

@@ -20,6 +20,7 @@ class Statements:
 
     def __init__(self, there=None):
         self.there, self.done, self.posted, self.notices = there, [], [], []
+        self.of_owner = None
 
     def existing(self, name):
         return self.there
@@ -43,6 +44,7 @@ class Statements:
 def session(monkeypatch):
     made = []
     monkeypatch.setattr("madlib_mop.driver.outputs.weights.create_table", lambda *given: made.append(given[1:]))
+    monkeypatch.setattr("madlib_mop.driver.outputs.weights.find_parts", lambda session, table: session.of_owner)
     found = Statements()
     found.made = made
     return found
@@ -90,10 +92,17 @@ def test_the_parts_of_a_single_model_have_no_key(session):
 
 
 def test_a_table_of_a_warm_start_is_used_again(session):
-    session.there = OUTPUT.with_suffix("_weights")
+    session.there = session.of_owner = OUTPUT.with_suffix("_weights")
     weights = OutputWeights(session, OUTPUT, 600)
     weights.write(1, 1000, BUFFERS, "models")
     assert not session.made and len(session.posted) == 2
+
+
+def test_nothing_is_written_into_a_table_that_another_role_has_made(session):
+    """To create it is an error of the server then."""
+    session.there = OUTPUT.with_suffix("_weights")
+    OutputWeights(session, OUTPUT, 600).write(1, 1000, BUFFERS, "models")
+    assert len(session.made) == 1
 
 
 @pytest.mark.parametrize("text", ["0", "501", "many", "-1", "1.5"])

@@ -29,6 +29,8 @@ class Table:
 
     def execute(self, query, params=(), types=()):
         digest = sha256(self.weights).hexdigest()
+        if "madlib_mop.setting" in query:
+            return []
         if query.startswith("SELECT"):
             return [{"digest": digest, "n_bytes": len(self.weights), "recorded": digest}]
         if params[-1] != digest:
