@@ -116,7 +116,7 @@ class HostStates(States):
         if new is not None and not reply.held:
             raise BadMessage("its states are not those of which it says the digests")
         if not reply.pull_s >= 0.0:
-            raise BadMessage("its times are no times of a task")
+            raise BadMessage("the time in which its states came is no time")
         return reply.answer, reply.blobs, {"pull_s": reply.pull_s}
 
     def evaluate(
