@@ -7,6 +7,7 @@ intervals as int64 microseconds, int32 days and int32 months, numerics as in ``n
 
 import struct
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from madlib_mop.columns.raw import (
     NUMERIC,
     SPAN,
     TIME,
+    Flags,
     Floats,
     Integers,
     Moments,
@@ -55,11 +57,13 @@ class CellReader(ABC):
 
     ``family`` is the family of the columns that it makes (`madlib_mop.columns.families`). ``n_bytes`` is the width of
     every value, or None. ``read`` takes many rows at once. ``one`` takes the bytes of one value, and ``column`` makes a
-    column of such values (None is NULL): this is faster for a few rows. Both give the same bits.
+    column of such values (None is NULL): this is faster for a few rows. ``of_array`` takes values as they lie in the
+    memory of an array, if ``native`` has NumPy's name of their type there. All give the same bits.
     """
 
     family: str
     n_bytes: int | None = None
+    native: str | None = None
 
     @abstractmethod
     def read(self, cells: Cells) -> RawColumn:
@@ -72,6 +76,10 @@ class CellReader(ABC):
     @abstractmethod
     def column(self, values: list[object], name: str) -> RawColumn:
         """Return the column of values that `one` returned."""
+
+    def of_array(self, values: npt.NDArray[Any], missing: Flags, name: str) -> RawColumn:
+        """Return the column of values of the type ``native``, which are 0 where NULL: (n_rows,) each."""
+        raise NotImplementedError
 
 
 class NumberReader(CellReader):
@@ -91,6 +99,7 @@ class NumberReader(CellReader):
         self.dtype = dtype
         self.family = family
         self.form = form
+        self.native = dtype[1:]
         self.n_bytes: int = np.dtype(dtype).itemsize
         codes = {">i2": ">h", ">i4": ">i", ">i8": ">q", ">u4": ">I", ">f4": ">f", ">f8": ">d", "|u1": ">B"}
         self._unpack = struct.Struct(codes[dtype]).unpack
@@ -106,6 +115,10 @@ class NumberReader(CellReader):
     def read(self, cells: Cells) -> Numbers:
         """Return the numbers of a batch."""
         return Numbers(self.values(cells), cells.missing, self.family, self.form)
+
+    def of_array(self, values: npt.NDArray[Any], missing: Flags, name: str) -> Numbers:
+        """Return the numbers of an array."""
+        return Numbers(values.astype(np.float64), missing, self.family, self.form)
 
     def one(self, value: bytes) -> object:
         """Return one number."""
@@ -137,6 +150,10 @@ class BigintReader(NumberReader):
         if cells.missing.any():
             integers[cells.missing] = 0
         return bigints(integers, cells.missing)
+
+    def of_array(self, values: npt.NDArray[Any], missing: Flags, name: str) -> Numbers:
+        """Return the numbers of an array."""
+        return bigints(values, missing)
 
     def one(self, value: bytes) -> int:
         """Return one integer."""
@@ -283,6 +300,7 @@ class MomentReader(CellReader):
 
     family = MOMENT
     n_bytes: int = 8
+    native: str | None = "i8"
 
     def read(self, cells: Cells) -> Moments:
         """Return the moments of a batch."""
@@ -291,6 +309,10 @@ class MomentReader(CellReader):
         if cells.missing.any():
             values[cells.missing] = 0
         return Moments(values, cells.missing, self.family)
+
+    def of_array(self, values: npt.NDArray[Any], missing: Flags, name: str) -> Moments:
+        """Return the moments of an array."""
+        return Moments(values.astype(np.int64), missing, self.family)
 
     def values(self, cells: Cells) -> Integers:
         """Return the values, int64 (n_rows,), any number where NULL."""
@@ -319,22 +341,32 @@ class TimeReader(MomentReader):
 
     def __init__(self, n_bytes: int = 8):
         self.n_bytes = n_bytes
+        self.native = "i8" if n_bytes == 8 else None  # timetz is no number in memory
 
 
 class DateReader(MomentReader):
     """Reads dates; a date after the year 294246 does not fit, as it does not fit into a timestamp."""
 
     n_bytes = 4
+    native = "i4"
     _problem = "has a date that no timestamp can hold"
 
     def values(self, cells: Cells) -> Integers:
         """Return the values, int64 (n_rows,), any number where NULL."""
         days = cells.gather(">i4").astype(np.int64)
         days[cells.missing] = 0
+        return self._moments(days, cells.column)
+
+    def of_array(self, values: npt.NDArray[Any], missing: Flags, name: str) -> Moments:
+        """Return the moments of an array."""
+        return Moments(self._moments(values.astype(np.int64), name), missing, self.family)
+
+    def _moments(self, days: Integers, column: str) -> Integers:
+        """Return days, int64 (n_rows,), as microseconds."""
         before, after = days == _DATE_BEGIN, days == _DATE_END
         far = (np.abs(days) > _MAX_DAYS) & ~before & ~after
         if far.any():
-            raise UnreadableValue(cells.column, int(np.argmax(far)), self._problem)
+            raise UnreadableValue(column, int(np.argmax(far)), self._problem)
         values = np.where(before | after, 0, days) * DAY_US
         values[before] = BEGIN
         values[after] = END
@@ -355,6 +387,7 @@ class IntervalReader(MomentReader):
 
     family = SPAN
     n_bytes = 16
+    native = None
     _problem = "has an interval of more than 292,000 years"
 
     def values(self, cells: Cells) -> Integers:

@@ -221,7 +221,7 @@ class RecordReader:
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)
-        self._readers = [_reader(field) for field in self.fields]
+        self._readers = [reader_for(field) for field in self.fields]
         self._widths = [reader.n_bytes for reader in self._readers]  # None also once a NULL was found
         self._headers = [
             _FIELD.pack(field.oid, width) if width is not None else b""
@@ -354,7 +354,8 @@ class RecordReader:
         ]
 
 
-def _reader(field: Field) -> CellReader:
+def reader_for(field: Field) -> CellReader:
+    """Return what reads the values of a field."""
     if field.layout is not None:
         return LayoutReader(field.layout)
     reader = _READERS[field.reader]

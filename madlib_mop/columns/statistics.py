@@ -734,6 +734,10 @@ class DistinctSample:
             rows = np.flatnonzero(hashes < self._hashes[-1])
         if not len(rows):
             return
+        if len(rows) > 2 * N_HASHES:  # a part is sorted, if it has enough distinct ones
+            few = rows[hashes[rows] <= np.partition(hashes[rows], 2 * N_HASHES)[2 * N_HASHES]]
+            if len(_distinct(hashes[few])) >= N_HASHES:
+                rows = few
         distinct = _distinct(hashes[rows])
         places = rows[hashes[rows] <= distinct[:N_EXAMPLES][-1]].tolist() if len(values) else []
         self._keep(distinct, [(int(hashes[place]), _plain(values[place])) for place in places])

@@ -45,8 +45,8 @@ alter table madlib_mop.held_part_{0} enable row level security;
 select madlib_mop_internal.revoke_default_grants('madlib_mop.held_part_{0}');
 alter extension madlib_mop add table madlib_mop.held_part_{0}
 """
-# SQLSTATEs of pages and files that cannot be read.
-_UNREADABLE = re.compile("XX00[12]|58...")
+# SQLSTATEs of pages and files that cannot be read: damaged, lost, of another owner (42501), on a disk that fails.
+_UNREADABLE = re.compile("XX00[012]|58...|42501")
 _LET_DAMAGED_GO = "update madlib_mop.held_state set coordinator = null where coordinator = $1 and number = $2"
 _LET_GO = f"update madlib_mop.held_state set coordinator = null where {_NAMED}"
 _LET_OTHERS_GO = """

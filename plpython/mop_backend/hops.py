@@ -46,8 +46,13 @@ _WAITS_S = 30.0
 _HELLO_S = 3.0
 #: Seconds until a peer from which nothing comes counts as gone.
 _STALL_S = 20.0
-#: A transfer that is slower, after some time, counts as lost.
-_LEAST_BYTES_PER_S, _SPARE_S = 1e6, 60.0
+#: A transfer that is slower, after some time, counts as lost: directly, after which there is the other way; and in that
+#: way, on which the states of many segments may share one slow link.
+_LEAST_BYTES_PER_S, _LEAST_BYTES_PER_S_OF_A_FETCH, _SPARE_S = 1e6, 1e5, 60.0
+#: Of the parts in which trainers send states.
+_PART_BYTES = 16 << 20
+#: What is said of a host that exceeds `answer_s`.
+TOO_LONG = "it takes too long to answer"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -104,8 +109,18 @@ class _Ticket(NamedTuple):
 
 
 def transfer_s(n_bytes: int) -> float:
-    """Return how many seconds a transfer may take in all."""
+    """Return how many seconds a direct transfer may take in all."""
     return _SPARE_S + n_bytes / _LEAST_BYTES_PER_S
+
+
+def fetch_s(n_bytes: int) -> float:
+    """Return how many seconds a fetch may take in all."""
+    return _SPARE_S + n_bytes / _LEAST_BYTES_PER_S_OF_A_FETCH
+
+
+def answer_s(n_bytes: int) -> float:
+    """Return how many seconds a host may take to send a part of a state of so many bytes, or something shorter."""
+    return fetch_s(min(n_bytes, _PART_BYTES))
 
 
 def server_certificate(certificate: str | Path, key: str | Path) -> Certificate:
@@ -286,7 +301,7 @@ def fetch(ask: Callable[[Header], Frame], name: Sequence[Json], state: Pulled, n
     ------
     StateLost, HopFailed
     """
-    ends_at = time.monotonic() + transfer_s(state.most_bytes)
+    ends_at = time.monotonic() + fetch_s(state.most_bytes)
     parts: list[Blob] = []
     n_bytes, n_there, wanted = 0, 0, 1
     while len(parts) < wanted:

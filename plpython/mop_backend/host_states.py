@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mop_backend.channels import HostLost, HostRefused, Remote
 from mop_backend.frames import Blob, Check, Frame, Header, SomeBlob
-from mop_backend.hops import HopFailed, Pulled, StateLost, fetch, transfer_s
+from mop_backend.hops import TOO_LONG, HopFailed, Pulled, StateLost, answer_s, fetch
 from mop_backend.messages import BadMessage, Detour, Hopped, StatesOffered, of_answer
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked, readable
@@ -336,9 +336,9 @@ class HostStates(States):
         self._kept = set()  # another session evaluated them
 
     def _ask_other(self, server: str, request: Header, n_bytes: int = 0) -> Frame:
-        """Ask another host, for so many bytes at most. Raises Away if it cannot be reached, or does not answer in
+        """Ask another host, about a state of so many bytes. Raises Away if it cannot be reached, or does not answer in
         time."""
-        self._until = time.monotonic() + transfer_s(n_bytes)
+        self._until = time.monotonic() + answer_s(n_bytes)
         is_open = server in self._relays and self._relays[server].alive
         try:
             if not is_open:
@@ -357,11 +357,11 @@ class HostStates(States):
 
     def _check_time(self) -> None:
         if time.monotonic() > self._until:
-            raise HostLost("it takes too long to answer")
+            raise HostLost(TOO_LONG)
 
     def _serve(self, servers: Iterable[str]) -> bool:
         """Let hosts wait for the segment's host; return False if one was lost meanwhile."""
-        self._until = time.monotonic() + transfer_s(0)
+        self._until = time.monotonic() + answer_s(0)
         try:
             for server in servers:
                 self._relays[server].send({"op": "serve", "run_id": self._run_id})
@@ -372,7 +372,7 @@ class HostStates(States):
 
     def _served(self, servers: Iterable[str]) -> None:
         """Read the last answers of hosts that have sent states."""
-        self._until = time.monotonic() + transfer_s(0)
+        self._until = time.monotonic() + answer_s(0)
         for server in servers:
             try:
                 self._relays[server].receive()

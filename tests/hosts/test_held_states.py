@@ -269,7 +269,7 @@ def unreadable(at, sqlstate):
         at.rows("DROP FUNCTION public.damaged()")
 
 
-@pytest.mark.parametrize("sqlstate", ["XX001", "58030"])
+@pytest.mark.parametrize("sqlstate", ["XX000", "XX001", "42501", "58030"])
 @pytest.mark.parametrize("way", ["sent", "fetched", "read"])
 def test_a_state_that_cannot_be_read_is_lost(hosts, connect, way, sqlstate):
     """It is made again from the one before: no failure of the model."""
@@ -294,6 +294,16 @@ def test_a_state_that_cannot_be_read_is_lost(hosts, connect, way, sqlstate):
         assert not is_held(keeper, state)
     again = train(alpha)
     assert not again.adopted and named(again) == state and is_held(keeper, state)
+
+
+@pytest.mark.parametrize("sqlstate", ["57014", "57P01"])
+def test_a_state_that_was_not_read_because_of_a_cancel_is_not_lost(hosts, connect, sqlstate):
+    alpha, reader = connect("alpha"), connect("alpha", trains=False)
+    state = named(train(alpha))
+    with unreadable(hosts.at["alpha"], sqlstate):
+        answer, _ = reader.do({"op": "held_part", "run_id": RUN, "state": state, "part": 0}, [])
+        assert "host_lost" in answer
+    assert is_held(connect("alpha", trains=False), state)
 
 
 def test_a_host_that_cannot_be_reached_is_an_answer_and_the_trainer_works_on(connect):

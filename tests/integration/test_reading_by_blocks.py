@@ -44,6 +44,57 @@ def test_blocks_and_rows_are_packed_to_the_same_bits(session):
     assert packed(session, "part", "by_blocks") == packed(session, "of_part", "by_rows")
 
 
+EVERY_TYPE = """
+CREATE DOMAIN share AS real CHECK (value >= 0);
+CREATE DOMAIN word AS varchar(9);
+CREATE TYPE size AS ENUM ('s', 'm');
+CREATE TABLE part AS SELECT
+    i AS i4, (i % 7)::smallint AS i2, (i::bigint << 40) AS i8, i * 0.1::real AS f4, i * 0.1::double precision AS f8,
+    (i * 0.01)::numeric(9, 2) AS n, i % 2 = 0 AS b, (i % 5)::oid AS o, (i * 0.5)::share AS s, ('w' || i % 9)::word AS w,
+    ('t' || i % 9)::text AS t, ('v' || i % 9)::varchar AS v, ('b' || i % 9)::char(5) AS c,
+    (ARRAY['s', 'm'])[1 + i % 2]::size AS e, date '2020-01-01' + i % 900 AS d,
+    timestamp '2020-01-01' + i * interval '1 minute' AS ts,
+    timestamptz '2020-01-01 00:00+00' + i * interval '1 second' AS tz, time '00:00' + i * interval '1 second' AS h,
+    timetz '00:00+02' + i * interval '1 second' AS hz, i * interval '1 hour' AS l, ARRAY[i, i / 2] AS a,
+    md5((i % 9)::text)::uuid AS u, 'y' || i % 3 AS y
+FROM generate_series(1, 20000) AS i;
+UPDATE part SET i2 = NULL, i8 = NULL, f4 = NULL, f8 = NULL, n = NULL, b = NULL, o = NULL, s = NULL, w = NULL, t = NULL,
+    v = NULL, c = NULL, e = NULL, d = NULL, ts = NULL, tz = NULL, h = NULL, hz = NULL, l = NULL, u = NULL
+WHERE i4 % 11 = 0 OR i4 BETWEEN 3000 AND 15000;
+UPDATE part SET i4 = NULL WHERE i4 % 13 = 0
+"""
+
+
+def test_values_of_every_type_and_null_are_read_by_blocks_as_by_rows(session):
+    session.execute(f"{EVERY_TYPE}; CREATE VIEW of_part AS SELECT * FROM part")
+    assert packed(session, "part", "by_blocks") == packed(session, "of_part", "by_rows")
+    session.execute("SET client_encoding = 'LATIN1'")  # texts are converted, and sent in records
+    assert packed(session, "part", "in_latin1") == packed(session, "of_part", "by_rows_again")
+
+
+def test_a_table_of_joined_columns_alone(session):
+    """No column of such a table is sent in records."""
+    session.execute("CREATE TABLE part AS SELECT i % 100 AS x, i % 2 = 0 AS y FROM generate_series(1, 3000) AS i")
+    session.execute("DELETE FROM part WHERE x < 15; CREATE VIEW of_part AS SELECT * FROM part")
+    assert packed(session, "part", "by_blocks") == packed(session, "of_part", "by_rows")
+
+
+def test_a_table_of_the_most_columns(session):
+    """More than a SELECT list has room for, if each text were joined by itself."""
+    columns = ", ".join(f"'t' || (i + {j}) % 3 AS t{j}" for j in range(300))
+    session.execute(f"CREATE TABLE part AS SELECT i % 2 = 0 AS y, {columns} FROM generate_series(1, 300) AS i")
+    more = ", ".join(f"ADD z{j} smallint DEFAULT {j}" for j in range(1290))
+    session.execute(f"ALTER TABLE part {more}; CREATE VIEW of_part AS SELECT * FROM part")
+    ignored = ", ".join(f"'t{j}'" for j in range(250))
+    digests = []
+    for source, output in (("part", "by_blocks"), ("of_part", "by_rows")):
+        arguments = f"'{source}', '{output}', 'y', exclude => ARRAY[{ignored}], seed => 1"
+        session.execute(f"SELECT madlib_mop.pack_columns({arguments})")
+        session.execute(f"SELECT preprocessor_digest FROM {output}_summary")
+        digests += session.fetchall()
+    assert digests[0] == digests[1]
+
+
 PARTITIONS = "CREATE TABLE part_a PARTITION OF part FOR VALUES FROM (0) TO (50); CREATE TABLE part_b PARTITION OF part"
 KINDS = {
     "table": (BY_BLOCKS, f"CREATE TABLE part {COLUMNS}; {FILL}"),

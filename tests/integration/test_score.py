@@ -203,6 +203,7 @@ def test_an_error_in_a_row_leaves_no_table_and_the_one_to_replace(user):
         ("'sold', 'points', 'x', 'id'", "source_table"),
         ("'sold', 'sold_packed', 'x', 'buffer_id'", "source_table: public.sold_packed is a packed table"),
         ("'sold', 'out_taken', 'x', 'predicted'", "the output table already has a column 'predicted'"),
+        ("'sold', 'out_taken', 'x'", "a column 'predicted', the prediction. Received: no keep"),
         ("'sold', 'rooms', 'x', independent_varname => 'city'", "independent_varname must be '*' or the columns"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from types import SimpleNamespace
 
+import psycopg2
 import pytest
 from mop_backend.memory import LOADED_TRAINER_BYTES
 
 from madlib_mop.catalog.drivers import N_LEFT_FREE
+from madlib_mop.cli import doctor
 from madlib_mop.cli.doctor import library, runs, server
 from madlib_mop.cli.doctor.findings import CheckState
 
@@ -50,6 +52,22 @@ def test_connections_are_those_of_a_run(monkeypatch, n_here, n_needed):
             state,
             f"{n_free} of 9 free; a run on 2 segment(s) needs {n_needed}, or {beside} while another one trains",
         )
+
+
+@pytest.mark.parametrize(
+    "error, mend",
+    [
+        ('connection to server on socket "/s" failed: FATAL:  role "root" does not exist', "Log in to an existing"),
+        ('connection to server on socket "/s" failed: No such file or directory', "Start the server"),
+    ],
+)
+def test_a_refused_login_is_no_server_that_does_not_run(monkeypatch, error, mend):
+    def refuse(*_, **__):
+        raise psycopg2.OperationalError(error)
+
+    monkeypatch.setattr(psycopg2, "connect", refuse)
+    (found,) = doctor.examine("dbname=mydb")
+    assert (found.state, found.found) == (CheckState.FAIL, error) and found.mend.startswith(mend)
 
 
 def test_runs_of_another_version_are_not_ended():

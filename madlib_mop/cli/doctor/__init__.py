@@ -22,6 +22,13 @@ _MARKS = {
 }
 
 
+def _how_to_log_in(error: str) -> str:
+    """Return what to do about a connection that failed; a server that answers with FATAL is running."""
+    if "FATAL:" in error:
+        return "Log in to an existing database as a superuser, for example with sudo -u postgres, or with --dsn."
+    return "Start the server (make server), or select another one with --dsn."
+
+
 def examine(dsn: str) -> Iterator[Finding]:
     """Check the database of a DSN; yield one finding for each check.
 
@@ -41,7 +48,7 @@ def examine(dsn: str) -> Iterator[Finding]:
             "connection",
             CheckState.FAIL,
             str(error).strip(),
-            "Start the server (make server), or select another one with --dsn.",
+            _how_to_log_in(str(error)),
         )
         return
     connection.autocommit = True

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot
 from madlib_mop.columns.encoding.fixed import FixedEncoder, FixedInput, FixedTarget, FixedTargets
+from madlib_mop.columns.joined import JoinedForm
 from madlib_mop.columns.layout import ArrayLayout
 from madlib_mop.columns.preprocessors.checks import MAX_CLASS_BYTES, MAX_CLASSES
 from madlib_mop.columns.raw import Numbers
@@ -90,6 +91,10 @@ class ArraySource(SourceTable):
             values.append(value)
             slots |= names
         return f"pg_catalog.record_send(ROW({', '.join(values)}))", slots
+
+    def joined(self, fields: Sequence[Field]) -> dict[int, JoinedForm]:
+        """Return {}: the fields are expressions, not columns."""
+        return {}
 
 
 def array_source(relation: Relation, text: str, packed: Sequence[ColumnToPack]) -> ArraySource:

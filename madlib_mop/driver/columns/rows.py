@@ -1,18 +1,21 @@
 """A source table is read: typed columns of all rows, and a hash of each row's values, which orders them."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from mop_backend.frames import Blob
 from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.hashing import Hashes, RowHasher
+from madlib_mop.columns.joined import JoinedForm, n_rows_of, read_array, read_lengths, read_values, value_at
 from madlib_mop.columns.numbers import is_finite_numeric
 from madlib_mop.columns.raw import Levels, RawColumn, rows_at_once
 from madlib_mop.columns.records import Field, RecordReader, family_of, value_of
@@ -266,6 +269,32 @@ def read_batches(
             yield batch, typed.columns(batch)
 
 
+@dataclass(frozen=True)
+class _Joined:
+    """The values of a column of a range of blocks, as `madlib_mop.columns.joined` reads them.
+
+    Attributes
+    ----------
+    data : bytes-like
+    lengths : bytes-like or None
+        Of texts and numerics; None of arrays.
+    """
+
+    data: Blob
+    lengths: Blob | None = None
+
+    def read(self, field_: Field) -> RawColumn:
+        """Return the column."""
+        return read_array(field_, self.data) if self.lengths is None else read_values(field_, self.data, self.lengths)
+
+
+@dataclass(frozen=True)
+class _Blocks(Batch):
+    """The rows of a range of blocks: the columns ``joined`` by themselves, by their numbers, the others in records."""
+
+    joined: dict[int, _Joined] = field(default_factory=dict)
+
+
 class _Typed:
     """Reads the typed columns of one batch after the other, and checks their values."""
 
@@ -281,17 +310,28 @@ class _Typed:
         self._names_of = naming or names_of
         self._unchecked = unchecked
         self._split_by = split_by
-        self._reader = RecordReader(source.sent(fields))
+        self._sent = source.sent(fields)
+        self._readers: dict[int, RecordReader] = {}  # by the number of fields that are joined
         self._n_before = 0
 
     def columns(self, batch: Batch) -> list[RawColumn]:
         """Return the columns of the next batch. Raises UnusableColumn as `read_batches`."""
-        rows = batch.bytes_of("r")
         with naming_rows(self._names_of(batch, self._n_before)):
-            columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
+            columns = self._read(batch, batch.joined if isinstance(batch, _Blocks) else {})
         self._check(columns, batch)
         self._n_before += batch.n_rows
         return columns
+
+    def _read(self, batch: Batch, joined: Mapping[int, _Joined]) -> list[RawColumn]:
+        if not (reader := self._readers.get(len(joined))):
+            rest = [one for i, one in enumerate(self._sent) if i not in joined]
+            reader = self._readers[len(joined)] = RecordReader(rest)
+        sent: list[RawColumn] = []
+        if reader.fields:
+            rows = batch.bytes_of("r")
+            sent = reader.read(rows.data, np.asarray(rows.lengths, np.int64))
+        of_records = iter(sent)
+        return [joined[i].read(one) if i in joined else next(of_records) for i, one in enumerate(self._sent)]
 
     def _check(self, columns: Sequence[RawColumn], batch: Batch) -> None:
         for place, (field_, column) in enumerate(zip(self._fields, columns, strict=True)):
@@ -310,6 +350,10 @@ class _Typed:
 
 def _is_finite(batch: Batch, row: int, place: int) -> bool:
     """Return whether a numeric of a batch is a finite number."""
+    joined = batch.joined if isinstance(batch, _Blocks) else {}
+    if place in joined and (lengths := joined[place].lengths) is not None:
+        return is_finite_numeric(value_at(joined[place].data, lengths, row))
+    place -= sum(i < place for i in joined)
     sent = batch.bytes_of("r")
     start = int(sum(sent.lengths[:row]))
     return is_finite_numeric(value_of(bytes(sent.data[start : start + int(sent.lengths[row])]), place))
@@ -336,19 +380,32 @@ def _received(
 def _by_blocks(
     session: CallerSession, source: SourceTable, fields: Sequence[Field]
 ) -> Generator[Batch, None, None]:
-    """Yield the rows of ranges of blocks as batches of `SourceTable.rows_query`."""
-    query = source.blocks_query(fields)
+    """Yield the rows of ranges of blocks as batches, each with the joined columns of `SourceTable.blocks_query`."""
+    query, forms = source.blocks_query(fields), source.joined(fields)
     with closing(session.stream(query, list(source.params), list(source.types), batch_rows=1)) as ranges:
         for one in ranges:
             values = {name: column.data for name, column in one.columns.items() if isinstance(column, BytesColumn)}
-            if "r" not in values:
+            joined: dict[int, _Joined] = {}
+            for i, form in forms.items():
+                lengths = values.pop(f"l{i}", None)
+                data = values.pop(f"v{i}", None)
+                if form is not JoinedForm.ARRAY and lengths is not None:
+                    joined[i] = _Joined(data or b"", lengths)  # all values can be NULL
+                elif data is not None:
+                    joined[i] = _Joined(data)
+            columns: dict[str, list[Any] | BytesColumn] = {}
+            if "r" in values:
+                sizes = read_lengths(values.pop("lengths"))
+                columns["r"] = BytesColumn(values.pop("r"), sizes.tolist())
+                n_rows = len(sizes)
+            elif joined:
+                first = next(iter(joined.values()))
+                n_rows = n_rows_of(first.data if first.lengths is None else first.lengths)
+            else:
                 continue  # no visible row
-            lengths = np.frombuffer(values.pop("lengths"), ">i4").tolist()
-            n_rows = len(lengths)
-            batch = Batch(n_rows, {"r": BytesColumn(values.pop("r"), lengths)})
             for name, data in values.items():  # of one width
-                batch.columns[name] = BytesColumn(data, [len(data) // n_rows] * n_rows)
-            yield batch
+                columns[name] = BytesColumn(data, [len(data) // n_rows] * n_rows)
+            yield _Blocks(n_rows, columns, joined)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
+from madlib_mop.columns.joined import JoinedForm, form_of
 from madlib_mop.columns.records import Field, reader_of
 from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.engine import engine_of_table
@@ -24,7 +25,12 @@ _BLOCKS = 256
 #: Readers of text types, whose values are sent in the client's encoding.
 _TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
 _BYTEA_OID = 17
-_ENCODING = "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name"
+_ENCODING = (
+    "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name, pg_catalog.getdatabaseencoding()::pg_catalog.text"
+    " AS stored"
+)
+#: Columns of the query of blocks that are joined by themselves at most: a SELECT list has 1,664 at most.
+_MOST_JOINED = 1000
 
 # Resolves a domain over a domain to its innermost base type. record_send names a field by its declared type.
 _COLUMNS = """
@@ -91,6 +97,8 @@ class SourceTable:
         The system columns that name a row of it; () where there are none.
     converts : bool
         Whether texts are converted to UTF-8 by the query, since the client's encoding is another.
+    is_utf8 : bool
+        Whether texts are stored and sent as UTF-8, so that their lengths are the same.
     params, types : tuple
         The parameters of the queries of all rows, and their types.
     what : str
@@ -105,6 +113,7 @@ class SourceTable:
     params: tuple[Any, ...] = ()
     types: tuple[str, ...] = ()
     what: str = field(default="source_table", kw_only=True)
+    is_utf8: bool = field(default=False, kw_only=True)
 
     @property
     def fields(self) -> list[Field]:
@@ -133,22 +142,56 @@ class SourceTable:
     def blocks_query(self, fields: Sequence[Field]) -> str:
         """Return the SELECT of all rows of a table that can be read by blocks, `_BLOCKS` of them in one row.
 
-        Its columns are those of `rows_query`, each with the values of many rows, one after the other; ``lengths`` has
-        the bytes of each of ``r`` as int4. They are NULL where a range of blocks has no visible row. An aggregate
-        costs less than a row of the result for each row of the table.
+        Its columns have the values of many rows, one after the other: ``r`` the records of `rows_query` with the fields
+        that are not `joined`, and ``lengths`` the bytes of each of them, an array of ``integer`` in its memory layout;
+        those that name the rows; and of each joined field, by its number i, ``v<i>`` an array in its memory layout,
+        texts or numerics, and ``l<i>`` the array of the lengths of these. They are NULL where a range of blocks has no
+        visible row. An aggregate costs less than a row of the result for each row of the table, and less than a record
+        if each column has its own.
         """
-        row, slots = self._row(fields)
-        sent_names = [(f"row_{column}", sent(f"s.{column}", column)) for column in self.naming]
-        inner = "".join(f", {value} AS {name}" for name, value in sent_names)
-        joined = "".join(f", pg_catalog.string_agg(t.{name}, '') AS {name}" for name, _ in sent_names)
+        joined = self.joined(fields)
+        rest = [one for i, one in enumerate(fields) if i not in joined]
+        inner, outer = [], []
+        slots: dict[str, Slot] = {}
+        if rest:
+            row, slots = self._row(rest)
+            inner.append(f"{row} AS r")
+            outer += ["pg_catalog.string_agg(t.r, '') AS r", f"{_joined('pg_catalog.octet_length(t.r)')} AS lengths"]
+        for i, form in joined.items():
+            slots[f"v{i}"] = Identifier(fields[i].name)
+            value, joined_value = f"s.{{v{i}}}", f"pg_catalog.string_agg(t.v{i}, '')"
+            if form is JoinedForm.NUMERIC:
+                value = f"pg_catalog.numeric_send({value})"
+            elif form is JoinedForm.TEXT:
+                joined_value = f"pg_catalog.textsend({joined_value})"
+            else:
+                joined_value = _joined(f"t.v{i}")
+            inner.append(f"{value} AS v{i}")
+            outer.append(f"{joined_value} AS v{i}")
+            if form is not JoinedForm.ARRAY:
+                outer.append(f"{_joined(f'pg_catalog.octet_length(t.v{i})')} AS l{i}")
+        for column in self.naming:
+            inner.append(f"{sent(f's.{column}', column)} AS row_{column}")
+            outer.append(f"pg_catalog.string_agg(t.row_{column}, '') AS row_{column}")
         query = (
-            f"SELECT b.* FROM {ranges_of_blocks(self.relation, _BLOCKS)},"
-            " LATERAL (SELECT pg_catalog.string_agg(t.r, '') AS r,"
-            f" pg_catalog.string_agg(pg_catalog.int4send(pg_catalog.octet_length(t.r)), '') AS lengths{joined}"
-            f" FROM (SELECT {row} AS r{inner} FROM ONLY {{source}} s WHERE {in_range('s', _BLOCKS)}"
+            f"SELECT b.* FROM {ranges_of_blocks(self.relation, _BLOCKS)}, LATERAL (SELECT {', '.join(outer)}"
+            f" FROM (SELECT {', '.join(inner)} FROM ONLY {{source}} s WHERE {in_range('s', _BLOCKS)}"
             " OFFSET 0) AS t) AS b"
         )
         return statement(query, source=self.relation, **slots)
+
+    def joined(self, fields: Sequence[Field]) -> dict[int, JoinedForm]:
+        """Return the fields that `blocks_query` joins by themselves, by their numbers, and how."""
+        found: dict[int, JoinedForm] = {}
+        n_columns = 0
+        for i, one in enumerate(fields):
+            form = form_of(one)
+            if form is None or (form is JoinedForm.TEXT and not self.is_utf8):
+                continue
+            n_columns += 1 if form is JoinedForm.ARRAY else 2
+            if n_columns <= _MOST_JOINED:
+                found[i] = form
+        return found
 
     def sent(self, fields: Sequence[Field]) -> list[Field]:
         """Return the fields as the rows of `rows_query` have them: texts that it converts are sent as bytea."""
@@ -170,6 +213,11 @@ class SourceTable:
         elif field.reader == "bpchar":  # a cast would remove the blanks, which other clients receive
             text = f"pg_catalog.textin(pg_catalog.bpcharout({value}))"
         return f"pg_catalog.convert_to({text}, 'UTF8')"
+
+
+def _joined(value: str) -> str:
+    """Return the SQL expression of an array with the values of all rows, in its memory layout."""
+    return f"madlib_mop.array_bytes(pg_catalog.array_agg({value}))"
 
 
 def read_source(session: CallerSession, name: str | None, what: str = "source_table") -> SourceTable:
@@ -205,6 +253,8 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
         labels = tuple(row["labels"]) if row["labels"] is not None else None
         columns.append(SourceColumn(row["name"], row["type_sql"], field, labels))
     assert name is not None, "a relation was found"
-    converts = session.execute(_ENCODING)[0]["name"] != "UTF8"
+    encoding = session.execute(_ENCODING)[0]
+    converts = encoding["name"] != "UTF8"
+    is_utf8 = not converts and encoding["stored"] == "UTF8"
     naming = engine_of_table(session, relation).naming_columns(session, relation)
-    return SourceTable(relation, name.strip(), tuple(columns), naming, converts, what=what)
+    return SourceTable(relation, name.strip(), tuple(columns), naming, converts, what=what, is_utf8=is_utf8)

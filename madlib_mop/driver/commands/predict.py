@@ -154,7 +154,8 @@ def _kept(
     for name in names:
         if name in predicted:
             raise InvalidParameter(
-                f"{_KEEP}: the output table already has a column {name!r}, the prediction. Received: {keep!r}",
-                hint="Name the columns to keep, or give this one another name in a view.",
+                f"{_KEEP}: the output table already has a column {name!r}, the prediction. "
+                f"Received: {'no keep' if keep is None else repr(keep)}",
+                hint="Name the columns to keep, without this one, or give it another name in a view.",
             )
     return tuple(check_copied(find_column(known, name, _KEEP, source), _KEEP, keep) for name in names)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, quote, split_name
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import Column
@@ -269,7 +269,13 @@ def split_columns(text: str | None, what: str) -> list[str]:
             entries[-1] += character
     names = []
     for entry in entries:
-        schema, name = split_name(entry, what)
+        try:
+            schema, name = split_name(entry, what)
+        except UnreadableText as error:
+            if '"' in entry or not entry.strip():
+                raise
+            hint = f"Write other names in double quotes: {quote(entry.strip())}"
+            raise UnreadableText(error.message, hint=hint) from None
         if schema is not None:
             raise UnreadableText(f"{what} takes column names only. Received: {text!r}")
         names.append(name)

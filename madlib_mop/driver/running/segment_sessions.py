@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from mop_backend.frames import Header
 from mop_backend.keras_backends import BackendName
@@ -54,6 +52,7 @@ from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.running.admission import Place
+from madlib_mop.driver.running.host_sessions import HostSessions
 from madlib_mop.driver.running.segments import (
     Notified,
     PolicyAnswered,
@@ -77,9 +76,6 @@ from madlib_mop.engines.sessions.session import (
     both,
 )
 from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, OutOfResources, from_dict
-
-if TYPE_CHECKING:
-    from madlib_mop.driver.running.host_sessions import HostSessions
 
 
 async def _send_rows(reader: AsyncSession, reading: Header) -> StatementFailed | None:
@@ -158,6 +154,7 @@ class SegmentSessions:
         self._lock_waits = LockWaits(record, caller_pid, progress.tell)
         self._place = Place(record, run.run_id, reading_limit_s, progress.tell)
         self._stop_fd = stop_fd
+        self._host_sessions = HostSessions(record, run.run_id)
         self._loop = CoroutineLoop()
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -191,6 +188,7 @@ class SegmentSessions:
         """Wait for the next events; see `segments.Segments`."""
         self._loop.run(0.0 if self._events else min(_TICK_S, at_most_s))  # a pause may have left some
         self._poll_waits()
+        self._host_sessions.tick()
         raw = self._record.raw
         raw.poll()
         if raw.notifies or time.monotonic() >= self._poll_at:
@@ -200,15 +198,13 @@ class SegmentSessions:
         events, self._events = self._events, []
         return events
 
-    @cached_property
-    def _host_sessions(self) -> HostSessions:
-        from madlib_mop.driver.running.host_sessions import HostSessions  # brings psycopg 3 along
-
-        return HostSessions(self._record, self._run_id)
-
     def fetch(self, model: ModelRow) -> list[bytes] | StateAway | StateGone | None:
         """Read the parts of a model's newest state at its host; see `segments.Segments`."""
         return self._host_sessions.fetch(model)
+
+    def forget_fetch(self, mst_key: int) -> None:
+        """Take no answer that was asked for before; see `segments.Segments`."""
+        self._host_sessions.forget(mst_key)
 
     def sweep(self, servers: Collection[str]) -> None:
         """Send each host the states that it is to hold; see `segments.Segments`."""
@@ -229,6 +225,7 @@ class SegmentSessions:
         if releases_trainers and self._plan.trainer_idle_s > 0:
             self._release_trainers(self._plan.trainer_idle_s)
         self._close_workers()
+        self._host_sessions.close()
         if self._policy is not None:
             self._policy.close()
         self._loop.close()

@@ -107,6 +107,9 @@ class Segments(Protocol):
         """Return the parts of a model's newest state, which a host holds, or why that is not possible now; None: ask
         again later."""
 
+    def forget_fetch(self, mst_key: int) -> None:
+        """Take no answer about a model's state that was asked for before: the state is lost, and made again."""
+
     def sweep(self, servers: Collection[str]) -> None:
         """Let hosts let go of all states of the run that the record does not name, and of those of runs that are over;
         no segment may have a task. A host that cannot be reached is left out."""

@@ -149,6 +149,7 @@ class StatesAtHosts:
 
     def forget(self, mst_key: int) -> None:
         """Make no state of a model again that has failed."""
+        self._segments.forget_fetch(mst_key)
         self._waits.pop(mst_key, None)
         self._lost.discard(mst_key)
         self._queued.discard(mst_key)
@@ -169,6 +170,7 @@ class StatesAtHosts:
             self._tell(f"host {answer.server} has lost a state of mst_key {key}: its last visits are made again")
             self._waits.pop(key, None)
             self._lost.add(key)
+            self._segments.forget_fetch(key)
             self._hold(key)
             self._continue(key)
 

@@ -268,6 +268,9 @@ class SimulatedSegments:
         missing = self._missing({model.mst_key: (model.state_version, model.digest, model.state_server)})
         return [b"state"] if missing is None else missing
 
+    def forget_fetch(self, mst_key: int) -> None:
+        """Nothing is on its way after a call of `fetch`."""
+
     def sweep(self, servers: Collection[str]) -> None:
         assert not self.has_task, "no writer is at work"
         for server in servers:

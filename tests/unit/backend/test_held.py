@@ -64,7 +64,7 @@ def test_the_parts_of_a_state_are_read(server):
     assert states.parts(STATE) == PARTS and states.parts(STATE, 1) == PARTS[:1] and not server.let_go
 
 
-@pytest.mark.parametrize("sqlstate", ["XX001", "XX002", "58030", "58P01"])
+@pytest.mark.parametrize("sqlstate", ["XX000", "XX001", "XX002", "42501", "58030", "58P01"])
 def test_a_state_whose_pages_cannot_be_read_is_lost(server, sqlstate):
     server.fails = sqlstate
     states = held.HeldStates("us")
@@ -84,7 +84,7 @@ def test_a_state_without_a_part_is_lost(server):
     assert held.HeldStates("us").parts(STATE) is None and server.let_go == [("us", 5)]
 
 
-@pytest.mark.parametrize("sqlstate", ["53200", "57014", "XX000"])
+@pytest.mark.parametrize("sqlstate", ["53200", "57014", "57P01"])
 def test_another_error_is_one(server, sqlstate):
     server.fails = sqlstate
     with pytest.raises(SPIError):

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from mop_backend import hops, seals
@@ -222,13 +223,26 @@ def false_sender(*sent):
         thread.join()
 
 
+@contextmanager
+def at_most(more_bytes):
+    """Limit the address space of this process: what is only reserved counts too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + more_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def test_a_state_that_is_only_claimed_takes_no_memory(monkeypatch):
     monkeypatch.setattr(hops, "of_answers", lambda: FrameLimits(blob_bytes=1 << 60))
-    with false_sender(struct.pack(">IIQ", 1, 1, 1 << 50), b"few bytes") as (place, ticket):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with pytest.raises(HopFailed, match="closed the connection"):
-            pull(place, ticket, [Pulled(None, 1 << 50)], no_interrupt)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024  # KiB
+    claimed = 8 << 30
+    with false_sender(struct.pack(">IIQ", 1, 1, claimed), b"few bytes") as (place, ticket):
+        with at_most(512 << 20), pytest.raises(HopFailed, match="closed the connection"):
+            pull(place, ticket, [Pulled(None, claimed)], no_interrupt)
+    with at_most(512 << 20), pytest.raises(MemoryError):
+        bytearray(1 << 30)
 
 
 @pytest.mark.parametrize("changed", ["data", "parts", "place"])
@@ -413,6 +427,23 @@ def test_a_host_that_sends_more_than_the_state_does_not_hold_it():
     for answers in ([(1, [b"abcd"])], [(2, [b"ab"]), (2, [b"cd"])]):
         with pytest.raises(StateLost):
             fetch(session(*answers), NAME, Pulled(None, 3), 2)
+
+
+def test_states_of_many_segments_may_share_a_slow_link(monkeypatch):
+    """There is no other way than through the coordinator: 16 states of 1 GB at 100 Mbit/s need 20 minutes."""
+    now, n_parts = 0.0, 60
+    monkeypatch.setattr(hops.time, "monotonic", lambda: now)
+    state = Pulled(None, n_parts)  # as if a byte were a part of 16 MiB
+    monkeypatch.setattr(hops, "fetch_s", lambda n_bytes, fetch_s=hops.fetch_s: fetch_s(n_bytes * (16 << 20)))
+
+    def ask(request):
+        nonlocal now
+        now += 16 * (16 << 20) / 12.5e6
+        return {"n_parts": n_parts}, [b"x"]
+
+    assert fetch(ask, NAME, state, None) == [b"x"] * n_parts and now > hops.transfer_s(n_parts * (16 << 20))
+    monkeypatch.undo()
+    assert 16 * (16 << 20) / 12.5e6 < hops.answer_s(10**9) < 300, "a host that is silent is away after minutes"
 
 
 def test_a_fetch_has_an_end(monkeypatch):

@@ -183,10 +183,17 @@ def test_a_state_that_is_made_again_is_not_looked_for_at_its_host(running):
     assert not running.segments.fetch.called
 
 
+def test_what_a_host_has_said_before_is_not_about_a_state_that_is_made_again(running):
+    running.states.gone(GONE)
+    running.segments.forget_fetch.assert_called_once_with(1)
+
+
 def test_no_state_of_a_model_that_has_failed_is_made_again(running):
     running.states.gone(GONE)
     ((_, again),) = running.states.next_again({0, 1})
+    running.segments.forget_fetch.reset_mock()
     running.states.forget(1)
+    running.segments.forget_fetch.assert_called_once_with(1)
     running.states.not_made(again)
     assert running.next_again() == []
 

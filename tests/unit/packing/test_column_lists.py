@@ -36,6 +36,13 @@ def test_what_is_no_list_of_names_is_refused(text):
         split_columns(text, "independent_varname")
 
 
+@pytest.mark.parametrize("text, quoted", [("id, monthly fee", '"monthly fee"'), ("A b", '"A b"'), ("1x", '"1x"')])
+def test_a_name_that_needs_quotes_is_shown_with_them(text, quoted):
+    with pytest.raises(UnreadableText) as caught:
+        split_columns(text, "keep")
+    assert caught.value.hint == f"Write other names in double quotes: {quoted}"
+
+
 @pytest.mark.parametrize("text", [None, "", "  "])
 def test_a_missing_list_is_refused(text):
     with pytest.raises(InvalidParameter, match="independent_varname is missing"):
