@@ -127,6 +127,9 @@ CREATE TABLE madlib_mop.model (
     multiplications   bigint,
     state_server      text,
     home_state        jsonb,
+    -- if greenplum
+    made_at           integer,
+    -- end
     PRIMARY KEY (run_id, mst_key)
 )
 -- if greenplum
@@ -152,6 +155,9 @@ COMMENT ON COLUMN madlib_mop.model.hyper_parameters IS 'The configuration in par
 COMMENT ON COLUMN madlib_mop.model.multiplications IS 'Number of multiplications of a prediction of one row, by its architecture; NULL: not known, for example of attention, or of a model of version 1.0.0';
 COMMENT ON COLUMN madlib_mop.model.state_server IS 'The foreign server that holds its newest state; NULL: that is in model_state';
 COMMENT ON COLUMN madlib_mop.model.home_state IS 'Where model_state has an older state of a model whose newest one is at a server';
+-- if greenplum
+COMMENT ON COLUMN madlib_mop.model.made_at IS 'The segment of its newest visit, where its newest state is, unless that is a copy';
+-- end
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 
 CREATE TABLE madlib_mop.start_weights (
@@ -225,13 +231,19 @@ CREATE TABLE madlib_mop.model_state (
     part     integer NOT NULL,
     data     bytea NOT NULL,
     segment_id  integer
+    -- if greenplum
+    , __dist_key__  integer NOT NULL
+    -- end
 )
 -- if greenplum
-DISTRIBUTED BY (run_id, mst_key)
+DISTRIBUTED BY (__dist_key__)
 -- end
 PARTITION BY LIST (slot);
 ALTER TABLE madlib_mop.model_state ALTER COLUMN data SET STORAGE EXTERNAL;
 COMMENT ON TABLE madlib_mop.model_state IS 'One part of a model''s newest committed training state, in safetensors format; the table is always WAL-logged';
+-- if greenplum
+COMMENT ON COLUMN madlib_mop.model_state.__dist_key__ IS 'A key of the segment where the state was made, and is';
+-- end
 COMMENT ON COLUMN madlib_mop.model_state.segment_id IS 'With model averaging: the segment that trained this state, until it is averaged with those of the other segments';
 
 CREATE TABLE madlib_mop.state_copy (

@@ -9,7 +9,11 @@ BEGIN
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
             'digest', m.digest, 'weights_digest', m.weights_digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
             'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over,
-            'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes)
+            'seed_key', coalesce(m.seed_key, m.mst_key), 'state_server', m.state_server, 'state_bytes', m.state_bytes
+            -- if greenplum
+            , 'made_at', m.made_at
+            -- end
+            )
         FROM madlib_mop.model m WHERE m.run_id = model_of.run_id AND m.mst_key = model_of.mst_key);
 END
 $body$;
@@ -58,6 +62,24 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.state_lengths_of(bigint, integer, bigint, bigint, integer) IS 'The bytes of each part of a state, or of its first parts';
 
+CREATE FUNCTION madlib_mop_internal.copy_state(of_run bigint, of_model integer, of_slot bigint, of_version bigint,
+    run_id bigint, mst_key integer, slot bigint, version bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+BEGIN
+    -- if greenplum
+    INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data, __dist_key__)
+    SELECT copy_state.slot, copy_state.run_id, copy_state.mst_key, copy_state.version, s.part, s.data, s.__dist_key__
+    -- else
+    INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data)
+    SELECT copy_state.slot, copy_state.run_id, copy_state.mst_key, copy_state.version, s.part, s.data
+    -- end
+    FROM madlib_mop.model_state s
+    WHERE s.slot = of_slot AND s.run_id = of_run AND s.mst_key = of_model AND s.version = of_version AND s.segment_id IS NULL;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.copy_state(bigint, integer, bigint, bigint, bigint, integer, bigint, bigint)
+IS 'Copies a state to another slot, model or version; on Greenplum it stays at its segment';
+
 CREATE FUNCTION madlib_mop_internal.keep_visit(run_id bigint, mst_key integer, visit json) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 DECLARE
@@ -76,6 +98,9 @@ BEGIN
         state_bytes = (visit ->> 'state_bytes')::bigint, model_bytes = (visit ->> 'model_bytes')::bigint,
         forward_parts = (visit ->> 'forward_parts')::integer,
         digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest',
+        -- if greenplum
+        made_at = (visit ->> 'segment_id')::integer,
+        -- end
         state_server = visit ->> 'server',
         home_state = CASE  -- while the newest state is at a host, the newest one that came home stays
             WHEN visit ->> 'server' IS NULL THEN NULL

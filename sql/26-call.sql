@@ -161,12 +161,43 @@ return writer.open_writer(run_id, segment_id)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.writer_open(bigint, integer) IS 'A writer session''s first statement: starts the trainer of its segment';
 
+-- if greenplum
+CREATE FUNCTION madlib_mop_internal.writer_step(task text)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import writer
+return writer.step(task)
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.writer_step(text) IS 'What writer_do does but the last statements, which its answer has';
+
+-- PL/Python runs each statement in a subtransaction. A process that sends rows of a table to another segment takes a row
+-- that such a statement has inserted, and that is not committed yet, for one that was rolled back, and marks it so.
+CREATE FUNCTION madlib_mop_internal.writer_do(task text)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
+    statement text;
+    n_rows bigint;
+BEGIN
+    done := madlib_mop_internal.writer_step(task);
+    FOREACH statement IN ARRAY coalesce(ARRAY(SELECT json_array_elements_text(done -> 'statements')), '{}') LOOP
+        EXECUTE statement;
+        GET DIAGNOSTICS n_rows = ROW_COUNT;
+        IF n_rows <> 1 THEN
+            RAISE EXCEPTION USING ERRCODE = 'XX000', MESSAGE = format('%s rows were written for a part of a state', n_rows);
+        END IF;
+    END LOOP;
+    RETURN done ->> 'answer';
+END
+$body$;
+-- else
 CREATE FUNCTION madlib_mop_internal.writer_do(task text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import writer
 return writer.do(task)
 $body$;
+-- end
 COMMENT ON FUNCTION madlib_mop_internal.writer_do(text) IS 'One visit, evaluation or load of a shard at this writer''s segment';
 
 CREATE FUNCTION madlib_mop_calls.reader_send(address text, query text, key integer, n_columns integer, at integer)

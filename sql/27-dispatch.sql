@@ -33,13 +33,48 @@ return dispatched.put(part)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.dispatch_put(bytea) IS 'Adds a blob to the next message to the trainer';
 
-CREATE FUNCTION madlib_mop_internal.dispatch_send(header text)
+CREATE FUNCTION madlib_mop_internal.dispatch_keep(pull bigint, part integer, data bytea)
+RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.keep(pull, part, data)
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_keep(bigint, integer, bytea) IS 'Keeps a part of a state for the next messages to the trainer';
+
+CREATE FUNCTION madlib_mop_internal.part_arrived()
+RETURNS trigger LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+dispatched.keep(TD["new"]["pull"], TD["new"]["part"], TD["new"]["data"])
+return "SKIP"
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.part_arrived() IS 'Keeps a part of a state that comes from another segment, and stores nothing';
+
+CREATE TABLE madlib_mop.state_inbox (
+    __dist_key__  integer NOT NULL,
+    pull          bigint NOT NULL,
+    part          integer NOT NULL,
+    data          bytea NOT NULL
+)
+DISTRIBUTED BY (__dist_key__);
+COMMENT ON TABLE madlib_mop.state_inbox IS 'Always empty: an INSERT hands parts of a state to the writer''s process at the segment of __dist_key__';
+CREATE TRIGGER arrive BEFORE INSERT ON madlib_mop.state_inbox FOR EACH ROW EXECUTE FUNCTION madlib_mop_internal.part_arrived();
+
+CREATE FUNCTION madlib_mop_internal.dispatch_send(message text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.send(header)
+return dispatched.send(message)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.dispatch_send(text) IS 'Sends a message to the trainer, and starts the trainer if the message requests it';
+
+CREATE FUNCTION madlib_mop_internal.dispatch_ask(message text, wait_s double precision)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.ask(message, wait_s)
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_ask(text, double precision) IS 'Sends a message to the trainer, and waits for the answer as dispatch_receive does';
 
 CREATE FUNCTION madlib_mop_internal.dispatch_receive(wait_s double precision)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

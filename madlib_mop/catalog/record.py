@@ -21,7 +21,6 @@ from sqlalchemy import (
     distinct,
     func,
     insert,
-    literal,
     or_,
     select,
     text,
@@ -460,10 +459,8 @@ class Record(RunChanges, RunAdmission, ReservedTables):
 
     def copy_parts(self, source: ModelRow, run_id: int, mst_key: int, slot: int, version: int) -> None:
         """Copy a model's newest state, as in its row, to another slot or version."""
-        s = t.model_state.c
-        parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
-        columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
-        self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
+        newest = source.run_id, source.mst_key, source.state_slot, source.state_version
+        self._do(select(func.madlib_mop_internal.copy_state(*newest, run_id, mst_key, slot, version)))
 
     def delete_state(self, model: ModelRow) -> None:
         """Delete the newest state of a model, as in its row; another must have been written."""

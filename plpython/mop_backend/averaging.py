@@ -120,7 +120,7 @@ def _ask(request: Header, blobs: Sequence[Blob]) -> Blob:
     if "error" in answer:
         error = answer["error"]
         raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], hint=error.get("hint"))
-    return out[0]
+    return out[0] if isinstance(out[0], Blob) else bytes(out[0])
 
 
 def _trainer() -> Child | Dispatch:

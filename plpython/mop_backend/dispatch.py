@@ -12,16 +12,21 @@ from collections.abc import Iterable, Sequence
 import plpy
 
 from mop_backend.channels import place_of, reading
-from mop_backend.frames import Blob, Check, Frame, Header, Json
+from mop_backend.frames import Blob, Header, Json
+from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied
 from mop_backend.rows import RowsListener, RowsLost
 from mop_backend.shards import Reading, RowsSource, ShardLocation, shard_form
+from mop_backend.states import AnsweredPart, ArrivedPart
 
-_WAIT_S = 0.2  # between two checks of the client's socket
+# Between two looks at the client's socket. Each wait is a statement, of which the server sends the plan; and once a
+# state has been pulled, it tells all segments of the beginning and the end of the statement's subtransaction.
+_WAIT_S = 1.0
 _QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
     "put": ("select madlib_mop_internal.dispatch_put($1) as value", ["bytea"]),
     "send": ("select madlib_mop_internal.dispatch_send($1) as value", ["text"]),
+    "ask": ("select madlib_mop_internal.dispatch_ask($1, $2) as value", ["text", "float8"]),
     "receive": ("select madlib_mop_internal.dispatch_receive($1) as value", ["float8"]),
     "get": ("select madlib_mop_internal.dispatch_get($1) as value", ["int4"]),
     "listen": ("select madlib_mop_internal.dispatch_listen() as value", []),
@@ -29,7 +34,11 @@ _QUERIES: dict[str, tuple[str, list[str]]] = {
 }
 # A custom plan has the value of a parameter as a constant, and Greenplum sends the parameter besides: a state would be
 # sent twice. A generic plan has no values, so keys are literals of the text: only then is it sent to one segment only.
-_GENERIC_PLANS = "select pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
+# Parallel scans, which some builds have, would take more processes at the segments.
+_SETTINGS = (
+    "select pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),"
+    " pg_catalog.set_config('max_parallel_workers_per_gather', '0', false)"
+)
 _plans: dict[str, plpy.Plan] = {}
 
 
@@ -42,20 +51,20 @@ class Dispatch:
         The segment's number (``gp_segment_id``).
     key : int
         A ``__dist_key__`` of `madlib_mop.segment_key` that lies there.
-    check : callable
-        Called while waiting for the trainer.
+    interrupts : Interrupts
+        Checked while waiting for the trainer, or for rows.
     """
 
     averages = True
     demands_tls = False
 
-    def __init__(self, segment_id: int, key: int, check: Check):
+    def __init__(self, segment_id: int, key: int, interrupts: Interrupts):
         self._key = int(key)
-        self._check = check
+        self._interrupts = interrupts
         self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
         self._listener: RowsListener | None = None
-        plpy.execute(_GENERIC_PLANS)
+        plpy.execute(_SETTINGS)
         self._open()
 
     @property
@@ -63,22 +72,19 @@ class Dispatch:
         """Whether the trainer is running, according to its answers."""
         return self._death is None
 
-    def send(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
+    def send(self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()) -> None:
         """Send one message. Raises ChildDied."""
-        for blob in blobs:
-            self._ask("put", bytes(blob))
-        self._answer(self._ask("send", json.dumps(header)))
+        self._answer(self._ask("send", self._message(header, blobs)))
 
-    def receive(self) -> Frame:
-        """Wait for an answer: ``(header, list of bytes)``. Raises ChildDied."""
-        while (answer := self._answer(self._ask("receive", _WAIT_S))) is None:
-            self._check()
-        return answer["header"], [self._ask("get", i) for i in range(answer["n_blobs"])]
+    def receive(self) -> tuple[Header, list[AnsweredPart]]:
+        """Wait for an answer, whose blobs stay at the segment. Raises ChildDied."""
+        return self._received(self._answer(self._ask("receive", _WAIT_S)))
 
-    def ask(self, header: Header, blobs: Iterable[Blob] = ()) -> Frame:
+    def ask(
+        self, header: Header, blobs: Iterable[Blob | ArrivedPart] = ()
+    ) -> tuple[Header, list[AnsweredPart]]:
         """Send one message and wait for its answer. Raises ChildDied."""
-        self.send(header, blobs)
-        return self.receive()
+        return self._received(self._answer(self._ask("ask", self._message(header, blobs), _WAIT_S)))
 
     ask_in_turn = ask
 
@@ -94,7 +100,9 @@ class Dispatch:
         self._listener = RowsListener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
-    def load_shard(self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None) -> Frame:
+    def load_shard(
+        self, shard: str, source: RowsSource, segment_id: int, reader_pid: int | None
+    ) -> tuple[Header, list[AnsweredPart]]:
         """As `mop_backend.channels.Local.load_shard`.
 
         The reader's process at the segment is another than ``reader_pid``, and not known: one connection is
@@ -107,7 +115,7 @@ class Dispatch:
                 raise RowsLost(loss)
         else:
             assert self._listener is not None, "reader_of was not called before"
-            self._listener.forward(self._send_buffer, self._check, reader_pid)
+            self._listener.forward(self._send_buffer, self._interrupts, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
     def stop(self) -> None:
@@ -121,6 +129,28 @@ class Dispatch:
     def death(self) -> ChildDied:
         """Return the ChildDied with the trainer's exit status."""
         return ChildDied(*(self._death or (0, "")))
+
+    def _message(self, header: Header, blobs: Iterable[Blob | ArrivedPart]) -> str:
+        """Return a message in its form at the segment, where its blobs are by then."""
+        kept: list[tuple[int, int] | None] = []
+        for blob in blobs:
+            if isinstance(blob, ArrivedPart):
+                kept.append((blob.pull, blob.part))
+            else:
+                kept.append(None)
+                self._ask("put", bytes(blob))
+        return json.dumps({"header": header, "blobs": kept})
+
+    def _received(self, answer: Header | None) -> tuple[Header, list[AnsweredPart]]:
+        """Return an answer; wait for it if it has not come yet."""
+        while answer is None:
+            self._interrupts.check_client()  # the statement checks the others
+            answer = self._answer(self._ask("receive", _WAIT_S))
+        return answer["header"], [AnsweredPart(size, i, self._get) for i, size in enumerate(answer["sizes"])]
+
+    def _get(self, number: int) -> bytes:
+        blob: bytes = self._ask("get", number)
+        return blob
 
     def _open(self) -> None:
         at = self._ask("open")

@@ -9,6 +9,7 @@ shard is read, the connection to the writer's.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from mop_backend.process import Child, ChildDied, start_trainer_of_run
 from mop_backend.rows import RowsListener, RowsLost, Sender
 
 _Result = TypeVar("_Result")
+_SLICE_S = 0.1
 _segment: _Segment | None = None
 _sender: Sender | None = None
 
@@ -40,15 +42,28 @@ def put(part: bytes) -> int:
     return len(blobs)
 
 
-def send(header: str) -> str | None:
-    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or the trainer's exit
-    status."""
-    return _opened().send(json.loads(header))
+def keep(pull: int, part: int, data: bytes) -> int:
+    """Keep a part of a state for messages to the trainer; return the number of parts. The parts of another pull go."""
+    return _opened().keep(pull, part, data)
+
+
+def send(message: str) -> str | None:
+    """Send the trainer a message, as JSON. Return None, or the trainer's exit status.
+
+    It has ``header`` and ``blobs``: ``[pull, part]`` for a part that was kept, None for the next one that was put.
+    """
+    return _opened().send(**json.loads(message))
 
 
 def receive(wait_s: float) -> str | None:
-    """Return the trainer's answer as JSON, ``{"header", "n_blobs"}`` or ``{"died"}``; None if none came in time."""
+    """Return the trainer's answer as JSON, ``{"header", "sizes"}``, the sizes of its blobs, or ``{"died"}``; None if
+    none came in time."""
     return _opened().receive(wait_s)
+
+
+def ask(message: str, wait_s: float) -> str | None:
+    """Send the trainer a message as `send` does, and return what `receive` does."""
+    return send(message) or receive(wait_s)
 
 
 def get(index: int) -> bytes:
@@ -92,28 +107,41 @@ class _Segment:
     def __init__(self) -> None:
         self.outgoing: list[bytes] = []
         self.incoming: Sequence[Blob] = []
+        self._pull = 0
+        self._kept: dict[int, bytes] = {}
         self._child: Child | None = None
         self._listener: RowsListener | None = None
 
-    def send(self, header: Header) -> str | None:
-        blobs, self.outgoing = self.outgoing, []
+    def keep(self, pull: int, part: int, data: bytes) -> int:
+        if pull != self._pull:
+            self._pull, self._kept = pull, {}
+        self._kept[part] = data
+        return len(self._kept)
+
+    def send(self, header: Header, blobs: Sequence[tuple[int, int] | None]) -> str | None:
+        put, self.outgoing, self.incoming = iter(self.outgoing), [], []
+        sent = [next(put) if blob is None else self._part(*blob) for blob in blobs]
+        if header["op"] == "train":
+            self._kept = {}  # of an evaluation, the next shard needs them too
         try:
             if header["op"] == "start":
                 self.close()
                 self._child, header = start_trainer_of_run(header, Interrupts())
-            self._started.send(header, blobs)
+            self._started.send(header, sent)
         except ChildDied as death:
             return self._died(death)
         return None
 
     def receive(self, wait_s: float) -> str | None:
+        deadline = time.monotonic() + wait_s
         try:
-            if not self._started.await_answer(wait_s):
-                return None
+            while not self._started.await_answer(_SLICE_S):  # Python sees a cancel when this returns
+                if time.monotonic() >= deadline:
+                    return None
             header, self.incoming = self._started.receive()
         except ChildDied as death:
             return self._died(death)
-        return json.dumps({"header": header, "n_blobs": len(self.incoming)})
+        return json.dumps({"header": header, "sizes": [len(blob) for blob in self.incoming]})
 
     def listen(self) -> str:
         self._stop_listening()
@@ -133,10 +161,15 @@ class _Segment:
     def close(self) -> None:
         """End the trainer."""
         self._stop_listening()
-        self.outgoing, self.incoming = [], []
+        self.outgoing, self.incoming, self._kept = [], [], {}
         if self._child is not None:
             self._child.stop()
             self._child = None
+
+    def _part(self, pull: int, part: int) -> bytes:
+        if pull != self._pull or part not in self._kept:
+            plpy.error(f"part {part} of a state has not arrived", sqlstate="XX000")
+        return self._kept[part]
 
     @property
     def _started(self) -> Child:

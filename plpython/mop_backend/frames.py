@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mop_backend.machine import memory_bytes
 
@@ -25,6 +25,7 @@ Json = Any  # any JSON value
 Header = dict[str, Json]  # the JSON object of a frame
 Blob = bytes | bytearray | memoryview
 Frame = tuple[Header, list[Blob]]
+_SomeBlob_co = TypeVar("_SomeBlob_co", bound="SomeBlob", covariant=True)
 Check = Callable[[], None]  # the waiting process's check for interrupts; an exception ends the wait
 
 _PREFIX = struct.Struct(">II")
@@ -119,7 +120,19 @@ def read_as_it_arrives(n_bytes: int, fill: Callable[[bytearray, int], int]) -> b
     return data
 
 
-class BlobsInTurn:
+class BlobElsewhere:
+    """A blob that another process has, which sends it; this one can name it to that one, and knows its length."""
+
+    n_bytes: int
+
+    def __len__(self) -> int:
+        return self.n_bytes
+
+
+SomeBlob = Blob | BlobElsewhere
+
+
+class BlobsInTurn(Generic[_SomeBlob_co]):
     """Blobs of known lengths that are made one after the other while their frame is written, as there may be many.
 
     If one cannot be made, the frame ends in its middle, and the process at the other end must be ended.
@@ -128,28 +141,28 @@ class BlobsInTurn:
     #: Of the blobs, in bytes.
     lengths: Sequence[int] = ()
 
-    def __iter__(self) -> Iterator[Blob]:
+    def __iter__(self) -> Iterator[_SomeBlob_co]:
         raise NotImplementedError
 
 
-class ChainedBlobs(BlobsInTurn):
+class ChainedBlobs(BlobsInTurn[_SomeBlob_co]):
     """The blobs of several sequences, one after the other.
 
     Parameters
     ----------
-    sequences : sequence of iterables of bytes-like
+    sequences : sequence of iterables of blobs
     """
 
-    def __init__(self, sequences: Sequence[Iterable[Blob]]):
+    def __init__(self, sequences: Sequence[Iterable[_SomeBlob_co]]):
         self.lengths = [length for blobs in sequences for length in lengths_of(blobs)]
         self._sequences = sequences
 
-    def __iter__(self) -> Iterator[Blob]:
+    def __iter__(self) -> Iterator[_SomeBlob_co]:
         for blobs in self._sequences:
             yield from blobs
 
 
-class ReceivedBlobs(BlobsInTurn):
+class ReceivedBlobs(BlobsInTurn[bytearray]):
     """The blobs of a frame whose header was received: each is read when it is asked for.
 
     All must be read, once, before another frame of their channel is.
@@ -164,9 +177,11 @@ class ReceivedBlobs(BlobsInTurn):
             yield self._read(length)
 
 
-def lengths_of(blobs: Iterable[Blob]) -> list[int]:
+def lengths_of(blobs: Iterable[SomeBlob]) -> list[int]:
     """Return the lengths of blobs in bytes, without making any."""
-    return list(blobs.lengths) if isinstance(blobs, BlobsInTurn) else [memoryview(blob).nbytes for blob in blobs]
+    if isinstance(blobs, BlobsInTurn):
+        return list(blobs.lengths)
+    return [len(blob) if isinstance(blob, BlobElsewhere) else memoryview(blob).nbytes for blob in blobs]
 
 
 class PeerGone(Exception):

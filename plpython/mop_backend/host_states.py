@@ -13,14 +13,18 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mop_backend.channels import HostLost, HostRefused, Remote
-from mop_backend.frames import Blob, Check, Frame, Header, Json
+from mop_backend.frames import Blob, Check, Frame, Header, SomeBlob
 from mop_backend.hops import TOO_LONG, HopFailed, Pulled, StateLost, answer_s, fetch
 from mop_backend.messages import BadMessage, Detour, Hopped, StatesOffered, of_answer
 from mop_backend.process import ChildDied
 from mop_backend.refusals import checked, readable
+from mop_backend.states import NewStates, States, Trainer
+
+if TYPE_CHECKING:
+    from mop_backend.record import RunRecord
 
 _TICKET_BYTES = 32
 #: How often a request is sent until all its states arrive; each time, another host or another way is tried.
@@ -58,45 +62,21 @@ class Offered(NamedTuple):
     members: list[int]
 
 
-class NewStates(NamedTuple):
-    """New states that stay at the segment's host.
-
-    Attributes
-    ----------
-    versions : sequence of (int, int) or None
-        mst_key and version of each.
-    origin : JSON
-        What they depend on besides the request: the run, which can have the number of another one that a backup has;
-        and the rows.
-    """
-
-    versions: Sequence[tuple[int, int] | None]
-    origin: Json
-
-
 class Reply(NamedTuple):
     """A trainer's answer, and its blobs; whether the new states are held; how long it took to have the old ones."""
 
     answer: Header
-    blobs: list[Blob]
+    blobs: Sequence[Blob]
     held: bool = False
     pull_s: float = 0.0
 
 
-class _Asked(Protocol):
-    """What asks a trainer: its channel."""
-
-    demands_tls: bool
-
-    def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
-        """Send one request and wait for its answer."""
-
-
-class HostStates:
-    """The hosts that hold states of a run.
+class HostStates(States):
+    """The states of a run of which hosts may hold some.
 
     Parameters
     ----------
+    record : RunRecord
     run_id : int
     own : str or None
         The foreign server of the segment's host; None if the trainer is on this server.
@@ -105,7 +85,8 @@ class HostStates:
         exceptions end the wait.
     """
 
-    def __init__(self, run_id: int, own: str | None, connect: Callable[[str, Check], Remote]):
+    def __init__(self, record: RunRecord, run_id: int, own: str | None, connect: Callable[[str, Check], Remote]):
+        super().__init__(record)
         self._run_id, self._own, self._connect = run_id, own, connect
         self._relays: dict[str, Remote] = {}
         # By host to which the segment's host could not connect: until when it does not try to, and the last pause.
@@ -114,27 +95,66 @@ class HostStates:
         self._kept: set[str] = set()  # digests of states that the segment's session has from its last evaluation
         self._until = 0.0  # when the host that is asked must have answered
 
+    def bring(
+        self, models: Sequence[Header | None], n_parts: Sequence[int | None]
+    ) -> list[Iterable[SomeBlob]]:
+        """As `States.bring`; none for a model whose state is at a host."""
+        return super().bring([None if is_at_host(model) else model for model in models], n_parts)
+
+    def train(
+        self,
+        trainer: Trainer,
+        request: Header,
+        models: Sequence[Header | None],
+        blobs: Iterable[SomeBlob],
+        new: NewStates | None,
+    ) -> tuple[Header, Iterable[SomeBlob], dict[str, float]]:
+        """As `States.train`. Raises Away and Gone too."""
+        if new is None and not any(map(is_at_host, models)):
+            return super().train(trainer, request, models, blobs, new)
+        reply = self.ask(trainer, request, models, list(blobs), [None] * len(models), new)
+        if new is not None and not reply.held:
+            raise BadMessage("its states are not those of which it says the digests")
+        if not reply.pull_s >= 0.0:
+            raise BadMessage("the time in which its states came is no time")
+        return reply.answer, reply.blobs, {"pull_s": reply.pull_s}
+
+    def evaluate(
+        self, trainer: Trainer, request: Header, models: Sequence[Header | None], blobs: Iterable[SomeBlob]
+    ) -> Header:
+        """As `States.evaluate`. Raises Away and Gone too."""
+        if not any(map(is_at_host, models)):
+            return super().evaluate(trainer, request, models, blobs)
+        n_parts = [None if model is None else model["forward_parts"] for model in models]
+        return self.ask(trainer, request, models, list(blobs), n_parts).answer
+
+    def let_go(self, trainer: Trainer) -> None:
+        """As `States.let_go`, and remove these states from the record."""
+        if self._own is None:
+            return
+        released = self._record.released_copies(self._own)
+        if released:
+            checked(trainer.ask({"op": "let_go", "run_id": self._run_id, "states": released}))
+            self._record.copies_gone(self._own, released)
+
     def close(self) -> None:
-        """End the relays."""
+        """As `States.close`; end the relays to other hosts."""
+        self._kept = set()
         for relay in self._relays.values():
             relay.stop()
         self._relays.clear()
 
-    def forget_session(self) -> None:
-        """Note that the segment's session has ended."""
-        self._kept = set()
-
     def new_detours(self) -> tuple[Detour, ...]:
-        """Return between which hosts states have begun to go through this session since the last call."""
+        """As `States.new_detours`."""
         told, self._told = self._told, []
         return tuple(told)
 
     def ask(
         self,
-        trainer: _Asked,
+        trainer: Trainer,
         request: Header,
         models: Sequence[Header | None],
-        blobs: Sequence[Blob],
+        blobs: Sequence[SomeBlob],
         n_parts: Sequence[int | None],
         new: NewStates | None = None,
     ) -> Reply:
@@ -147,7 +167,7 @@ class HostStates:
             To train or to evaluate.
         models : sequence of dict or None
             The rows of the members' models.
-        blobs : sequence of bytes-like
+        blobs : sequence
             Of the members whose states, or start weights, are on this server.
         n_parts : sequence of int or None
             How many leading parts of each state are needed; None for all.
@@ -199,10 +219,6 @@ class HostStates:
             self._kept = {source["keeps"] for source in sources if source and "keeps" in source}
             return Reply(*checked((readable(hopped.answer), parts)), hopped.held, hopped.pull_s)
         raise BadMessage("the states that it needs do not arrive")
-
-    def let_go(self, trainer: _Asked, states: Sequence[Sequence[int]]) -> None:
-        """Let the segment's host let go of states: pairs of mst_key and version."""
-        checked(trainer.ask({"op": "let_go", "run_id": self._run_id, "states": [list(state) for state in states]}))
 
     def _servers_of(self, models: Sequence[Header | None]) -> list[str]:
         """Return the other hosts that hold states of the models."""
@@ -383,6 +399,11 @@ class HostStates:
         return Pulled(model["digest"] if n_parts is None else None, model["state_bytes"])
 
 
+def is_at_host(model: Header | None) -> bool:
+    """Return whether a host holds a model's newest state."""
+    return model is not None and model["state_server"] is not None
+
+
 def _key_of(model: Header | None) -> int:
     assert model is not None, "it has a state"
     mst_key: int = model["mst_key"]
@@ -399,11 +420,13 @@ def _task_of(request: Header, new: NewStates) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _with_blobs(request: Header, blobs: Sequence[Blob], come: dict[int, list[Blob]]) -> Frame:
+def _with_blobs(
+    request: Header, blobs: Sequence[SomeBlob], come: dict[int, list[Blob]]
+) -> tuple[Header, list[SomeBlob]]:
     """Return a request with the parts of further states, which belong to members by their numbers."""
     if not come:
         return request, list(blobs)
-    rest, found, members = list(blobs), [], list(request["members"])
+    rest, found, members = list(blobs), list[SomeBlob](), list(request["members"])
     for number, member in enumerate(members):
         if number in come:
             members[number] = {**member, "n_blobs": len(come[number]), "has_state": True}

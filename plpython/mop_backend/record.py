@@ -6,14 +6,14 @@ Called by `mop_backend.writer`. What is kept of a visit is kept by functions of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import plpy
 
 from mop_backend.frames import BlobsInTurn
 from mop_backend.messages import to_json
-from mop_backend.refusals import damaged
+from mop_backend.refusals import STATE_GONE, damaged
 
 if TYPE_CHECKING:
     from mop_backend.frames import Blob, Header
@@ -67,11 +67,6 @@ _STATEMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "keep_average": ("select madlib_mop_internal.keep_average($1, $2, $3)", ["int4", "json"]),
 }
-# As "put_part", for Greenplum; see `mop_backend.dispatch`.
-_PUT_PART_BY_LITERALS = (
-    "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
-    " values ({}, {}, {}, {}, {}, $1, {})"
-)
 _FIGURES_OF_VISIT = (
     "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss", "timing",
 )  # fmt: skip
@@ -83,12 +78,9 @@ class RunRecord:
     Parameters
     ----------
     run_id : int
-    keys_as_literals : bool
-        Whether states are written by statements with their keys as literals, as on Greenplum.
     """
 
-    def __init__(self, run_id: int, keys_as_literals: bool = False):
-        self.keys_as_literals = keys_as_literals
+    def __init__(self, run_id: int):
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -132,18 +124,18 @@ class RunRecord:
             place = model["state_slot"], model["state_version"], len(parts)
             part = self._value("state_part", model["mst_key"], *place)
             if part is None and (not parts or n_parts is not None):
-                raise damaged("its stored state is gone")
+                raise damaged(STATE_GONE)
             if part is None:
                 return parts
             parts.append(part)
         return parts
 
-    def state_in_turn(self, model: Header, n_parts: int | None = None) -> BlobsInTurn:
+    def state_in_turn(self, model: Header, n_parts: int | None = None) -> BlobsInTurn[bytes]:
         """Return the same parts, each of which is read when it is asked for. Raises Refused, then too."""
         place = model["mst_key"], model["state_slot"], model["state_version"]
         lengths = self._value("state_lengths", *place, n_parts) or []
         if not lengths or (n_parts is not None and len(lengths) < n_parts):
-            raise damaged("its stored state is gone")
+            raise damaged(STATE_GONE)
         return _StoredParts(lengths, lambda number: self._value("state_part", *place, number))
 
     def staged_digests(self, order: AverageStates) -> dict[int, str]:
@@ -165,12 +157,12 @@ class RunRecord:
         write: StateWrite,
         model: Header,
         figures: VisitFigures,
-        parts: Iterable[Blob],
+        state_bytes: int,
         started_at: str,
         at: int,
         server: str | None = None,
-    ) -> int:
-        """Write a model's visit with its new state; return the state's size, in bytes.
+    ) -> None:
+        """Write a model's visit; its new state is written already (`mop_backend.states`).
 
         Parameters
         ----------
@@ -181,21 +173,17 @@ class RunRecord:
             As `model` returned it before the visit.
         figures : VisitFigures
             The trainer's.
-        parts : iterable of bytes-like
-            The new state; each part is written before the next one is asked for.
+        state_bytes : int
+            The size of the new state.
         started_at : str
             When the visit began.
         at : int
             The segment whose trainer made it; written to ``timing`` as ``trainer`` if it is not the shard's own.
         server : str or None
-            The host that holds the new state, which has no parts here.
+            The host that holds the new state; None for this server.
         """
         segment_id = order.shard.segment_id
-        state_bytes = 0 if server is None else figures.state_bytes
         elsewhere = {} if at == segment_id else {"trainer": at}
-        for number, part in enumerate(parts):
-            state_bytes += len(part)
-            self.put_part(write, number, part, segment_id if order.is_staged else None)
         visit = {
             "epoch": order.epoch,
             "position": order.position,
@@ -213,7 +201,6 @@ class RunRecord:
         }
         keep = "keep_staged" if order.is_staged else "keep_visit" if order.again_from is None else "keep_again"
         self._run(keep, write.mst_key, json.dumps(visit))
-        return state_bytes
 
     def released_copies(self, server: str) -> list[list[int]]:
         """Return mst_key and version of states that a host is to let go."""
@@ -224,16 +211,10 @@ class RunRecord:
         """Remove released states from the record: their host has let them go."""
         self._run("copies_gone", server, json.dumps(copies))
 
-    def put_part(self, write: StateWrite, number: int, part: Blob, segment_id: int | None = None) -> None:
+    def put_part(self, write: StateWrite, number: int, part: Blob, segment_id: int | None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
         assert write.slot is not None, "it is written on this server"
-        place = write.mst_key, write.slot, write.version, number
-        if not self.keys_as_literals:
-            self._run("put_part", *place, part, segment_id)
-            return
-        keys = [int(key) for key in (self._run_id, *place)]
-        query = _PUT_PART_BY_LITERALS.format(*keys, "null" if segment_id is None else int(segment_id))
-        plpy.execute(plpy.prepare(query, ["bytea"]), [bytes(part)])
+        self._run("put_part", write.mst_key, write.slot, write.version, number, part, segment_id)
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""
@@ -274,7 +255,7 @@ class RunRecord:
         return plpy.execute(self._plans[name], [self._run_id, *values])
 
 
-class _StoredParts(BlobsInTurn):
+class _StoredParts(BlobsInTurn[bytes]):
     """Parts of a state, each of which is read when it is asked for."""
 
     def __init__(self, lengths: Sequence[int], read: Callable[[int], bytes | None]):
@@ -285,7 +266,7 @@ class _StoredParts(BlobsInTurn):
         for number, length in enumerate(self.lengths):
             part = self._read(number)
             if part is None or len(part) != length:
-                raise damaged("its stored state is gone")
+                raise damaged(STATE_GONE)
             yield part
 
 

@@ -25,6 +25,7 @@ NOT_LOADED = "not loaded"
 NOT_SHARED = "not shared"
 _DAMAGED = "XX001"
 #: What is wrong with a training state whose bytes are not those that were recorded.
+STATE_GONE = "its stored state is gone"
 STATE_DAMAGED = "its stored state is damaged: it does not have the SHA-256 that is recorded for it"
 
 
@@ -35,6 +36,10 @@ class Refused(Exception):
         super().__init__(error["message"])
         self.error = error
         self.kind = kind
+
+
+class CutShort(Refused):
+    """A blob of a request could not be made: the trainer waits for the rest of it, and must be ended."""
 
 
 def readable(header: Header) -> Header:

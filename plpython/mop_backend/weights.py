@@ -41,7 +41,7 @@ class WeightErrors(NamedTuple):
     changed: Callable[[], Exception]
 
 
-class ModelWeights(BlobsInTurn):
+class ModelWeights(BlobsInTurn[Blob]):
     """The weights of a model: float32, in ``get_weights()`` order, in one buffer or several.
 
     The buffers are read each time that this is iterated over. Before the last one, all are checked.

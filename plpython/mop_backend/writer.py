@@ -10,10 +10,11 @@ own user, as the driver's catalog session is, and touches no relation of users: 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,11 +24,10 @@ from typing import TypeVar
 import plpy
 
 from mop_backend import averaging
-from mop_backend.allocation import keep_freed_memory
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
-from mop_backend.frames import Blob, BlobsInTurn, ChainedBlobs, Check, Frame, Header, lengths_of, of_answers
-from mop_backend.host_states import Away, Gone, HostStates, NewStates, Reply
+from mop_backend.frames import BlobsInTurn, ChainedBlobs, Check, Header, SomeBlob, lengths_of, of_answers
+from mop_backend.host_states import Away, Gone, HostStates, is_at_host
 from mop_backend.interrupts import Interrupts
 from mop_backend.messages import (
     Answer,
@@ -79,6 +79,7 @@ from mop_backend.process import ChildDied, backend_of, use_of
 from mop_backend.record import RunRecord
 from mop_backend.refusals import (
     STATE_DAMAGED,
+    CutShort,
     Refused,
     check_digest,
     checked,
@@ -88,13 +89,13 @@ from mop_backend.refusals import (
     with_way_out,
 )
 from mop_backend.rows import RowsLost
+from mop_backend.segment_states import SegmentStates
 from mop_backend.shard_file import open_shard_file
 from mop_backend.shards import with_sample
+from mop_backend.states import LARGE_BYTES, NewStates, States, Trainer, is_large
 
 _Answer = TypeVar("_Answer")
-_Sent = TypeVar("_Sent")
-#: Larger states are read part by part while they are sent; of smaller ones, a query for their parts would take longer.
-_LARGE_BYTES = 64 << 20
+_Blobs = TypeVar("_Blobs")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 #: A state that stays at a host has at most the larger of these: so many bytes; so many times those of the one before,
 #: because a copy for another optimizer gets more variables.
@@ -133,6 +134,14 @@ def do(order: str) -> str:
     return as_text(_writer.do(read_order(order)))
 
 
+def step(order: str) -> str:
+    """Run one order as `do`; return JSON, ``{"answer", "statements"}``: what is to be executed to complete it."""
+    if _writer is None:
+        plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
+    answer, statements = _writer.step(read_order(order))
+    return json.dumps({"answer": as_text(answer), "statements": statements})
+
+
 class Writer:
     """The session of one segment.
 
@@ -159,18 +168,23 @@ class Writer:
         self._owner = answer["owner"]
         self._place = place_of(self._plan["training"], segment_id)
         self._server: str | None = None if self._place is None else self._place.get("server")
-        self._host_states = HostStates(run_id, self._server, self._connect)
+        self._states = self._states_of_run()
         # the first order connects to a host, so that its answer has the error
         if self._place is None or "key" in self._place:
             self._start()
 
     def close(self) -> None:
-        """End the trainer, and the relays to other hosts."""
+        """End the trainer, and what brings its states."""
         if self._child is not None:
             self._child.stop()
             self._child = None
-        self._host_states.close()
-        self._host_states.forget_session()
+        self._states.close()
+
+    def step(self, order: Order) -> tuple[Answer, list[str]]:
+        """Run one order as `do`; return the statements that complete it too."""
+        self._states.take_statements()  # of an order that has failed
+        answer = self.do(order)
+        return answer, self._states.take_statements() if isinstance(answer, Done) else []
 
     def do(self, order: Order) -> Answer:
         """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""
@@ -198,6 +212,8 @@ class Writer:
             self._forget_trainer()
             return Unread({"sqlstate": "08006", "message": str(loss), "hint": None})
         except Refused as refusal:
+            if isinstance(refusal, CutShort):
+                self._forget_trainer()
             error, mst_key = refusal.error, _only_model(order)
             return Failed(error if mst_key is None else with_way_out(error, self._run_id, mst_key), refusal.kind)
         except BaseException:
@@ -258,21 +274,21 @@ class Writer:
         asked_at: str = plpy.execute(_NOW)[0]["t"]
         models, request, blobs = self._request(order)
         server = self._server if all(write is None or write.slot is None for write in order.members) else None
-        if self._server is not None and self._plan.get("direct_hops"):
-            self._let_go(self._server)
+        if self._plan.get("direct_hops"):
+            self._states.let_go(self._trainer)
         new = None if server is None else self._new_states(order.members, request)
-        answer, parts, pull_s = self._trained(request, models, blobs, new)
+        found, parts, times = self._states.train(self._trainer, as_request(request), models, blobs, new)
+        answer = of_answer(TrainedMembers, found)
         _check_members(models, answer.members)
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
         if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
-        is_large = sum(lengths_of(parts)) > _LARGE_BYTES and not self._record.keys_as_literals
-        rest = iter(parts if is_large else list(parts))
+        rest = iter(parts)
         try:
             for model, trained in zip(models, answer.members, strict=True):
                 if model is not None and trained is not None and trained.figures is not None:
                     check_digest(model, trained.figures)
-                    _check_timing(trained.figures.timing, len(order.members))
+                    _check_timing({**trained.figures.timing, **times}, len(order.members))
                     if server is not None:
                         _check_bytes(model, trained.figures.state_bytes)
         except Refused:
@@ -282,9 +298,9 @@ class Writer:
         started_at = _started_at(begun_at, asked_at, timings)
         # Large states are read from the trainer while they are written. If it ends meanwhile, `do` returns an answer,
         # and what is written by then would be committed.
-        with plpy.subtransaction() if is_large else nullcontext():
-            committed, failed, steady_s = self._keep(order, models, answer, rest, pull_s, started_at, server)
-        detours = self._host_states.new_detours()
+        with plpy.subtransaction() if isinstance(parts, BlobsInTurn) else nullcontext():
+            committed, failed, steady_s = self._keep(order, models, answer, rest, times, started_at, server)
+        detours = self._states.new_detours()
         return VisitsCommitted(self._versions, tuple(committed), tuple(failed), steady_s, detours=detours)
 
     def _keep(
@@ -292,8 +308,8 @@ class Writer:
         order: Train,
         models: Sequence[Header | None],
         answer: TrainedMembers,
-        rest: Iterator[Blob],
-        pull_s: Mapping[str, float],
+        rest: Iterator[SomeBlob],
+        times: Mapping[str, float],
         started_at: str,
         server: str | None,
     ) -> tuple[list[CommittedVisit], list[FailedMember], float]:
@@ -314,37 +330,21 @@ class Writer:
                 continue
             # The new state, the visit row and the model row. The statement in which the driver has called `do` commits
             # them when it returns (`madlib_mop/driver/running/segment_sessions.py`); nothing is committed before.
-            figures = replace(trained.figures, timing={**trained.figures.timing, **pull_s})
-            state_bytes = self._record.keep(order, write, model, figures, own, started_at, self._segment_id, server)
+            state_bytes = trained.figures.state_bytes
+            if server is None:
+                state_bytes = self._states.put(write, own, order.shard.segment_id if order.is_staged else None)
+            figures = replace(trained.figures, timing={**trained.figures.timing, **times})
+            self._record.keep(order, write, model, figures, state_bytes, started_at, self._segment_id, server)
             committed.append(CommittedVisit(write.mst_key, trained.figures.digest_out, state_bytes, server))
             steady_s += sum(trained.figures.timing.get(lap, 0.0) for lap in _STEADY_LAPS)
         return committed, failed, steady_s
 
-    def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn]:
+    def _request(self, order: Train) -> tuple[list[Header | None], TrainRequest, BlobsInTurn[SomeBlob]]:
         """Return, for each place, the model's row or None; the request for their visit, and its blobs."""
         keys = [None if write is None else write.mst_key for write in order.members]
         models, members, blobs = self._members(keys, again_from=order.again_from)
         sample = None if order.sample is None else ShardName("sample", order.sample).key
         return models, TrainRequest(members, order.shard.key, order.epoch, order.shard.segment_id, sample), blobs
-
-    def _trained(
-        self, request: TrainRequest, models: Sequence[Header | None], blobs: Iterable[Blob], new: NewStates | None
-    ) -> tuple[TrainedMembers, Iterable[Blob], dict[str, float]]:
-        """Return the trainer's answer to a visit, the parts of the new states, and how long their old ones took.
-
-        With ``new``, the new states stay at the segment's host, which has committed them by then.
-        """
-        header, n_parts = as_request(request), [None] * len(models)
-        if new is None and not _are_at_hosts(models):
-            ask: Callable[[Header, Iterable[Blob]], tuple[Header, Iterable[Blob]]] = self._trainer.ask_in_turn
-            answer, in_turn = checked(self._sent(ask, header, blobs))
-            return of_answer(TrainedMembers, answer), in_turn, {}
-        reply: Reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts, new)
-        if new is not None and not reply.held:
-            raise BadMessage("its states are not those of which it says the digests")
-        if not 0.0 <= reply.pull_s <= _MOST_S:
-            raise BadMessage("its times are no times of a task")
-        return of_answer(TrainedMembers, reply.answer), reply.blobs, {"pull_s": reply.pull_s}
 
     def _new_states(self, writes: Sequence[StateWrite | None], request: TrainRequest) -> NewStates:
         """Return what is said of the states of a visit that stay at the segment's host."""
@@ -352,12 +352,12 @@ class Writer:
         origin = [self._created, *(self._fingerprints.get(shard) for shard in shards)]
         return NewStates([None if write is None else (write.mst_key, write.version) for write in writes], origin)
 
-    def _let_go(self, server: str) -> None:
-        """Send the segment's host the names of the states that it is to let go."""
-        released = self._record.released_copies(server)
-        if released:
-            self._host_states.let_go(self._trainer, released)
-            self._record.copies_gone(server, released)
+    def _states_of_run(self) -> States:
+        """Return what knows where the states of this run are."""
+        if self._place is not None and "key" in self._place:
+            keys = {shard["segment_id"]: shard["place"]["key"] for shard in self._plan["training"]["segments"]}
+            return SegmentStates(self._record, self._run_id, self._segment_id, keys)
+        return HostStates(self._record, self._run_id, self._server, self._connect)
 
     def _connect(self, server: str, check_time: Check | None = None) -> Remote:
         """Return a relay to a host of the run."""
@@ -379,7 +379,8 @@ class Writer:
         models, members, blobs = self._members(order.members, is_forward=True)
         evaluated = []
         for shard in present:
-            answer = self._evaluated(EvaluateRequest(members, shard.key), models, blobs)
+            request = as_request(EvaluateRequest(members, shard.key))
+            answer = of_answer(EvaluatedMembers, self._states.evaluate(self._trainer, request, models, blobs))
             _check_members(models, answer.members)
             for own in filter(None, answer.members):
                 _check_timing(own.timing, len(order.members))
@@ -388,74 +389,41 @@ class Writer:
             ended_at = time.time()
             evaluated.append(EvaluatedShard(shard, started_at, ended_at, found))
             started_at = ended_at
-        return Evaluated(self._versions, tuple(evaluated), detours=self._host_states.new_detours())
-
-    def _evaluated(
-        self, request: EvaluateRequest, models: Sequence[Header | None], blobs: Iterable[Blob]
-    ) -> EvaluatedMembers:
-        """Return the trainer's answer to an evaluation."""
-        header = as_request(request)
-        if not _are_at_hosts(models):
-            return self._ask(header, blobs, EvaluatedMembers)[0]
-        n_parts = [None if model is None else model["forward_parts"] for model in models]
-        reply = self._host_states.ask(self._trainer, header, models, list(blobs), n_parts)
-        return of_answer(EvaluatedMembers, reply.answer)
+        return Evaluated(self._versions, tuple(evaluated), detours=self._states.new_detours())
 
     def _compute_metrics(self, order: ComputeMetrics) -> MetricsComputed:
         """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
         model = self._asked(self._record.model(order.mst_key))
         request = MetricsRequest(model, order.shard.key, tuple(order.sums.values()))
-        answer, _ = self._ask(as_request(request), [], MetricResults)
+        answer, _ = _read(self._trainer.ask(as_request(request)), MetricResults)
         if len(answer.results) != len(order.sums):
             raise BadMessage("its metrics are not those of all data sets")
         return MetricsComputed(self._versions, dict(zip(order.sums, answer.results, strict=True)))
 
-    def _ask(self, request: Header, blobs: Iterable[Blob], kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
-        """Send a request; return the trainer's answer, of a class of messages. Raises Refused and BadMessage."""
-        return _read(self._sent(self._trainer.ask, request, blobs), kind)
-
-    def _sent(
-        self, ask: Callable[[Header, Iterable[Blob]], _Sent], request: Header, blobs: Iterable[Blob]
-    ) -> _Sent:
-        """Send a request as ``ask`` does. Raises Refused: a part of a state is gone, and the trainer waits for it."""
-        try:
-            return ask(request, blobs)
-        except Refused:
-            self._forget_trainer()
-            raise
-
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False, again_from: int | None = None
-    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], BlobsInTurn]:
+    ) -> tuple[list[Header | None], tuple[ModelStart | None, ...], BlobsInTurn[SomeBlob]]:
         """Return, for each place, the model's row and its part of a request, or None; and all blobs."""
         read = self._record.model
         if again_from is not None:
             read = partial(self._record.model_at, version=again_from)
         models = [None if mst_key is None else read(mst_key) for mst_key in mst_keys]
+        n_parts = [model["forward_parts"] if model is not None and is_forward else None for model in models]
         members: list[ModelStart | None] = []
-        blobs: list[Iterable[Blob]] = []
-        for model in models:
+        blobs: list[Iterable[SomeBlob]] = []
+        for model, parts in zip(models, self._states.bring(models, n_parts), strict=True):
             if model is None:
                 members.append(None)
                 continue
-            start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
+            start, own = self._start_of(model, parts)
             members.append(start)
-            blobs.append(parts)
+            blobs.append(own)
         return models, tuple(members), ChainedBlobs(blobs)
 
-    def _start_of(self, model: Header, n_parts: int | None) -> tuple[ModelStart, Iterable[Blob]]:
-        """Return a model's part of a request, with its start, and its blobs; none if its state is at a host.
-
-        A large state is read while it is sent.
-        """
-        is_here = model["state_server"] is None
-        read: Callable[[Header, int | None], Iterable[Blob]] = self._record.state
-        if _is_large(model) and not self._record.keys_as_literals:
-            keep_freed_memory()
-            read = self._record.state_in_turn
-        parts = read(model, n_parts) if is_here else []
+    def _start_of(self, model: Header, parts: Iterable[SomeBlob]) -> tuple[ModelStart, Iterable[SomeBlob]]:
+        """Return a model's part of a request, with its start, and its blobs: parts of its state, or weights."""
         has_state = bool(lengths_of(parts))
-        has_weights = is_here and not has_state and model["has_weights"]
+        has_weights = model["digest"] is None and model["has_weights"]
         if has_weights:
             parts = [self._record.start_weights(model["mst_key"])]
         start = ModelStart(
@@ -498,9 +466,7 @@ class Writer:
             if not own.averages or own.alive:
                 raise
             raise own.death() from None
-        for number, part in enumerate(parts):
-            self._record.put_part(order.write, number, part)
-        state_bytes = sum(map(len, parts))
+        state_bytes = self._states.put(order.write, parts)
         self._record.keep_average(order, described, state_bytes)
         return AverageCommitted(self._versions, described.digest, state_bytes)
 
@@ -523,20 +489,21 @@ class Writer:
 
         Nothing of it is read before the order itself comes, which is after the driver has checked the rows.
         """
-        if isinstance(self._trainer, Dispatch):  # its process gets no other request while it loads rows
+        trainer: Trainer = self._trainer
+        if isinstance(trainer, Dispatch):  # its process gets no other request while it loads rows
             return None
         try:
             models, request, blobs = self._request(order)
         except Refused:  # the order has the same error
             return None
         n_bytes = sum(lengths_of(blobs))
-        if _are_at_hosts(models) or (n_bytes and isinstance(self._trainer, Remote)):  # states go to hosts once
+        if any(map(is_at_host, models)) or (n_bytes and isinstance(trainer, Remote)):  # states go to hosts once
             return None
         # Each part of a large state is read once: while it is sent.
-        if n_bytes > _LARGE_BYTES or any(_is_large(model) for model in models if model is not None):
+        if n_bytes > LARGE_BYTES or any(is_large(model) for model in models if model is not None):
             return None
         begun_at: str = plpy.execute(_NOW)[0]["t"]
-        self._trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
+        trainer.send({**as_request(request), "op": "begin_visit"}, blobs)
         return begun_at
 
     def _start(self) -> None:
@@ -552,7 +519,6 @@ class Writer:
             start |= {"client": os.getpid(), **self._child.file_header}
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
-            self._record.keys_as_literals = True
         else:
             self._child = self._connect(self._place["server"])
         self._ready = False
@@ -582,11 +548,6 @@ def _unchanged_copy(model: Header) -> Header | None:
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 
 
-def _are_at_hosts(models: Sequence[Header | None]) -> bool:
-    """Return whether a host holds the state of one of the models."""
-    return any(model is not None and model["state_server"] is not None for model in models)
-
-
 def _only_model(order: Order) -> int | None:
     """Return the mst_key of the one model that an order is about, if that is so and it is not averaged."""
     if isinstance(order, ComputeMetrics):
@@ -598,7 +559,7 @@ def _only_model(order: Order) -> int | None:
     return None
 
 
-def _read(answer: Frame, kind: type[_Answer]) -> tuple[_Answer, list[Blob]]:
+def _read(answer: tuple[Header, _Blobs], kind: type[_Answer]) -> tuple[_Answer, _Blobs]:
     """Return a trainer's answer as its class, and the blobs. Raises Refused and BadMessage."""
     header, blobs = checked(answer)
     return of_answer(kind, header), blobs
@@ -619,10 +580,6 @@ def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
     is_right = all(abs(seconds) <= _MOST_S for seconds in timing.values()) and "trainer" not in timing
     if not is_right or timing.get("fused", n_places) != n_places:  # defence: times-of-an-answer
         raise BadMessage("its times are no times of a task")
-
-
-def _is_large(model: Header) -> bool:
-    return (model["state_bytes"] or 0) > _LARGE_BYTES
 
 
 def _check_bytes(model: Header, n_bytes: int) -> None:

@@ -492,6 +492,28 @@ CREATE TRIGGER make AFTER INSERT ON madlib_mop.recording_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_recording();
 -- end
 
+-- if greenplum
+-- Each state is at the segment that made it; older ones are spread.
+ALTER TABLE madlib_mop.model ADD COLUMN made_at integer;
+ALTER TABLE madlib_mop.model_state ADD COLUMN __dist_key__ integer NOT NULL DEFAULT 0;
+ALTER TABLE madlib_mop.model_state ALTER COLUMN __dist_key__ TYPE integer USING mst_key;
+ALTER TABLE madlib_mop.model_state ALTER COLUMN __dist_key__ DROP DEFAULT;
+ALTER TABLE madlib_mop.model_state SET DISTRIBUTED BY (__dist_key__);
+DROP FUNCTION madlib_mop_internal.dispatch_send(text); -- its argument has another name
+CREATE FUNCTION madlib_mop_internal.part_arrived()
+RETURNS trigger LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+return "SKIP"
+$body$;
+CREATE TABLE madlib_mop.state_inbox (
+    __dist_key__  integer NOT NULL,
+    pull          bigint NOT NULL,
+    part          integer NOT NULL,
+    data          bytea NOT NULL
+)
+DISTRIBUTED BY (__dist_key__);
+CREATE TRIGGER arrive BEFORE INSERT ON madlib_mop.state_inbox FOR EACH ROW EXECUTE FUNCTION madlib_mop_internal.part_arrived();
+-- end
+
 -- A publication that has a table refuses to change its rows unless the table has a replica identity.
 DO $body$
 DECLARE

@@ -71,9 +71,10 @@ def test_trainers_are_at_the_segments(bench):
 
 
 def test_a_run_takes_the_sessions_that_the_page_says(bench):
-    """2 N + 2 with the caller's, each with at most one process on each segment (docs/greenplum.md)."""
+    """At most 2 N + 2 with the caller's, each with at most one process on each segment while they load rows
+    (docs/greenplum.md). `test_hops` has those of later."""
     n = bench.n_segments
-    assert bench.n_sessions == 2 * n + 1
+    assert n < bench.n_sessions <= 2 * n + 1
     assert len(bench.backends) == n and max(bench.backends.values()) <= 2 * n + 1
 
 
@@ -126,12 +127,20 @@ def test_ordinary_roles(bench):
     for view in ("madlib_mop.progress", "madlib_mop.leaderboard", "madlib_mop.pareto", "madlib_mop.timeline"):
         assert db.rows(f"SELECT DISTINCT run_id FROM {view}", role="mop_anna") == [(run_id,)], view
         assert db.rows(f"SELECT run_id FROM {view}", role="mop_berta") == [], view
-    for call in ("open()", "send('{}')", "receive(0)", "put('')", "get(0)", "listen()", "forward()"):
+    calls = (
+        "open()", "send('{}')", "ask('{}', 0)", "receive(0)", "put('')", "keep(1, 0, '')", "get(0)", "listen()",
+        "forward()",
+    )  # fmt: skip
+    for call in calls:
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             at = "FROM madlib_mop.segment_key WHERE __dist_key__ = 1"
             db.rows(f"SELECT madlib_mop_internal.dispatch_{call} {at}", role="mop_anna")
-    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-        db.rows("INSERT INTO madlib_mop.segment_key VALUES (1)", role="mop_anna")
+    inbox = "INSERT INTO madlib_mop.state_inbox VALUES (1, 1, 0, '')", "SELECT * FROM madlib_mop.state_inbox"
+    for statement in ("INSERT INTO madlib_mop.segment_key VALUES (1)", *inbox):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            db.rows(statement, role="mop_anna")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="does not belong to a writer"):
+        db.rows(inbox[0])  # a superuser's session has no trainer either
     db.rows("SELECT madlib_mop.drop_run(%s)", [run_id], role="mop_anna")
     for table in ("run", "model", "visit", "segment", "metric", "evaluation"):
         assert not db.rows(f"SELECT 1 FROM madlib_mop.{table} WHERE run_id = %s", [run_id]), table

@@ -84,7 +84,7 @@ def test_ours_are_spread_sensibly(append_only):
         "models_summary": "BY (model)", "averaged_summary": "BY (model)", "found_summary": "BY (model)",
     }  # fmt: skip
     states = {policy for name, policy in spread.items() if "model_state" in name}
-    assert states == {"BY (run_id, mst_key)"}
+    assert states == {"BY (__dist_key__)"}
 
 
 @pytest.mark.parametrize("form", ["DISTRIBUTED REPLICATED", "DISTRIBUTED RANDOMLY"])

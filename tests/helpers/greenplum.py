@@ -1,8 +1,15 @@
 """Processes of a Greenplum cluster on this machine, for its tests: trainers, and their owners."""
 
 import re
+import shutil
+import signal
+import subprocess
+import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from tests.helpers.faults import login_roles, wait_for
 
@@ -58,3 +65,59 @@ def at_work(db) -> list:
         "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = current_database()"
     )
     return [*sessions, *trainers(db)]
+
+
+def processes_of(db, pid: int) -> dict[int, tuple[int, bool]]:
+    """Return the processes at segments of a session, by the process of the coordinator: each with its segment, and
+    whether it has a trainer."""
+    session = db.value("SELECT sess_id FROM pg_stat_activity WHERE pid = %s", [pid])
+    owners, found = {owner(trainer) for trainer in trainers(db)}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_text().replace("\0", " ").split()
+        except OSError:
+            continue
+        at = [word for word in words if re.fullmatch("seg[0-9]+", word)]
+        if f"con{session}" in words and at:
+            found[int(entry.name)] = int(at[0].removeprefix("seg")), int(entry.name) in owners
+    return found
+
+
+class NetworkBytes:
+    """The bytes that processes send to sockets and receive from them, counted by strace; a context manager.
+
+    Parameters
+    ----------
+    pids : sequence of int
+
+    Attributes
+    ----------
+    n_bytes : int
+        Known at the end.
+    """
+
+    _CALLS = "trace=sendto,recvfrom,sendmsg,recvmsg,sendmmsg,recvmmsg"
+
+    def __init__(self, pids: Sequence[int]):
+        if shutil.which("strace") is None:
+            pytest.skip("strace is not installed")
+        self._pids = pids
+        self.n_bytes = 0
+
+    def __enter__(self) -> "NetworkBytes":
+        self._directory = tempfile.TemporaryDirectory()
+        self._output = Path(self._directory.name, "calls")
+        attached = [word for pid in self._pids for word in ("-p", str(pid))]
+        command = ["strace", "-f", "-qq", "-e", self._CALLS, "-s", "0", "-o", str(self._output), *attached]
+        self._strace = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        traced = re.compile(rf"^TracerPid:\t{self._strace.pid}$", re.MULTILINE)
+        wait_for(lambda: all(traced.search(Path(f"/proc/{p}/status").read_text()) for p in self._pids), what="strace")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._strace.poll() is None:
+            self._strace.send_signal(signal.SIGINT)  # it detaches from what is still there
+        self._strace.wait(10)
+        lines = self._output.read_text().splitlines()
+        self.n_bytes = sum(int(found[1]) for line in lines if (found := re.search(r" = (\d+)$", line)))
+        self._directory.cleanup()

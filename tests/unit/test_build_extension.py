@@ -109,6 +109,20 @@ def test_the_projects_own_sql_builds():
     assert not re.search(r"@[A-Z]+@", text)
 
 
+@pytest.mark.parametrize("server", build_extension.DIALECTS)
+def test_what_a_function_in_sql_calls_is_created_before_it(server):
+    """PostgreSQL does not look at bodies while it creates an extension; Greenplum does."""
+    text = build_extension.build_sql(ROOT, "/lib", server)
+    form = r"CREATE FUNCTION (\S+?)\((?:(?!\$body\$).)*?LANGUAGE sql .*?\$body\$(.*?)\$body\$"
+    functions = re.finditer(form, text, re.S)
+    called = [
+        (found[1], name, found.start()) for found in functions for name in re.findall(r"(madlib\w*\.\w+)\(", found[2])
+    ]
+    assert len(called) > 20
+    late = [(caller, name) for caller, name, at in called if not 0 <= text.find(f"FUNCTION {name}(") < at]
+    assert not late
+
+
 def test_install_scripts_create_and_never_replace():
     for server in build_extension.DIALECTS:
         assert not re.search(r"(?i)\bcreate\s+or\s+replace\b", build_extension.source_sql(ROOT, server)), server

@@ -50,6 +50,7 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import PolicyPlan
 from madlib_mop.catalog.rows.run import SAMPLE, RunRow
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
+from madlib_mop.driver.estimates.memory import is_dispatched
 from madlib_mop.driver.running.admission import Place
 from madlib_mop.driver.running.host_sessions import HostSessions
 from madlib_mop.driver.running.segments import (
@@ -148,6 +149,7 @@ class SegmentSessions:
             self._renew_login,
             run.plan.host_wait_s,
             begins_visits=not run.plan.any_trainer and not run.plan.gpus,  # else they are few, or go to the GPU
+            keeps_readers=not is_dispatched(run.plan),
         )
         self._lock_waits = LockWaits(record, caller_pid, progress.tell)
         self._place = Place(record, run.run_id, reading_limit_s, progress.tell)
@@ -301,6 +303,7 @@ class _Shared:
     renew_login: Callable[[], None]
     host_wait_s: float
     begins_visits: bool  # while the rows arrive
+    keeps_readers: bool
     told_detours: set[tuple[str, str]] = field(default_factory=set)
 
     def tell_detours(self, detours: Sequence[Detour]) -> None:
@@ -539,6 +542,9 @@ class _Worker:
         if not isinstance(answer, ShardLoaded):
             return answer
         self._shared.consistency.check_shard(wanted.shard, answer.shard)  # defence: rows-of-the-run
+        if self._reader is not None and answer.shard.cached and not self._shared.keeps_readers:
+            self._reader.close()  # on Greenplum, it has a process at every segment
+            self._reader = None
         return None
 
     async def _load_by(

@@ -181,6 +181,8 @@ class Trainer:
             return answer, []
         return messages.to_json(Hopped(answer, held=hop["task"] is not None, **self.changes)), []
 
+    ask_in_turn = ask
+
 
 @pytest.fixture
 def network():
@@ -198,7 +200,7 @@ def request_of(models, n_blobs=0, epoch=2):
 
 
 def states_at(network, own=OWN):
-    return host_states.HostStates(RUN, own, network.connect)
+    return host_states.HostStates(mock.Mock(), RUN, own, network.connect)
 
 
 def reply_to(states, trainer, models, blobs=(), stays=True, n_blobs=0, epoch=2, origin="a run"):
@@ -378,7 +380,7 @@ def test_leading_parts_are_pulled_once_for_several_evaluations(network):
     assert network.asked("offer") == [A]
     trainer.kept = {}  # its session has done something else
     assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
-    states.forget_session()
+    states.close()
     assert evaluate(states, trainer, models)["got"] == [[b"ab"], [b"ab"]]
     assert network.asked("offer") == [A] * 3
     assert ask(states, trainer, models)["got"] == [[b"ab", b"c"]] * 2, "a visit needs all parts"
@@ -471,7 +473,7 @@ def test_a_request_is_not_sent_without_end(network):
         relay.lost_at = {"serve"}
         return relay
 
-    states = host_states.HostStates(RUN, OWN, connected)
+    states = host_states.HostStates(mock.Mock(), RUN, OWN, connected)
     with pytest.raises(BadMessage, match="do not arrive"):
         ask(states, Trainer(network), [network.model(1, A)])
     assert len(network.relays) < 50
@@ -509,9 +511,25 @@ def test_a_host_that_does_not_answer_in_time_is_away(network, monkeypatch):
         ask(states_at(network), Trainer(network), [network.model(1, A)])
 
 
-def test_a_host_is_told_what_it_may_let_go(network):
-    trainer = mock.Mock()
-    trainer.ask.return_value = {}, []
-    states_at(network).let_go(trainer, [(1, 2), (3, 4)])
-    (request,) = trainer.ask.call_args.args
-    assert json.loads(json.dumps(request)) == {"op": "let_go", "run_id": RUN, "states": [[1, 2], [3, 4]]}
+def test_what_no_host_has_goes_with_the_request(network):
+    record, model = mock.Mock(), network.model(1, None)
+    record.state.return_value = [b"ab", b"c"]
+    states = host_states.HostStates(record, RUN, OWN, network.connect)
+    assert states.bring([model, None, network.model(2, A)], [1, None, None]) == [[b"ab", b"c"], [], []]
+    record.state.assert_called_once_with(model, 1)
+    found = states.train(Trainer(network), request_of([model], 2), [model], [b"ab", b"c"], None)
+    assert found == ({"got": [[b"ab", b"c"]]}, [], {})
+
+
+def test_a_host_is_told_what_it_may_let_go():
+    trainer, record, log = mock.Mock(), mock.Mock(), []
+    trainer.ask.side_effect = lambda request: log.append(json.loads(json.dumps(request))) or ({}, [])
+    record.released_copies.return_value = [[1, 2], [3, 4]]
+    record.copies_gone.side_effect = lambda *what: log.append(what)
+    states = host_states.HostStates(record, RUN, OWN, None)
+    states.let_go(trainer)
+    assert log == [{"op": "let_go", "run_id": RUN, "states": [[1, 2], [3, 4]]}, (OWN, [[1, 2], [3, 4]])]
+    record.released_copies.return_value = []
+    states.let_go(trainer)
+    host_states.HostStates(record, RUN, None, None).let_go(trainer)
+    assert len(log) == 2

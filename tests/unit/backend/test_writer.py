@@ -50,13 +50,13 @@ def subtransaction():
         raise
 plpy.subtransaction = subtransaction
 sys.modules["plpy"] = plpy
-from mop_backend import writer
+from mop_backend import states, writer
 from mop_backend.process import ChildDied
 from mop_backend.refusals import readable
 from mop_backend.frames import ReceivedBlobs
 from mop_backend.record import _StoredParts
 class Trainer:
-    alive, file_header, n_read, keys_as_literals = True, {{}}, 0, False
+    alive, file_header, n_read = True, {{}}, 0
     def __init__(self, *_):
         pass
     def send(self, header, blobs=()):
@@ -105,23 +105,25 @@ class Record:
         names.append("state_server")
         return {{**dict.fromkeys(names), "mst_key": mst_key, "seed_key": mst_key, "digest": "in",
                  "state_bytes": (64 << 20) + {is_large!r}}}
-    keys_as_literals = False
     def state(self, model, n_parts):
         return [b"state"]
     def state_in_turn(self, model, n_parts):
         return _StoredParts([3, 4], {{0: b"abc", 1: {second!r}}}.get)
-    def keep(self, order, write, model, figures, parts, started_at, at, server):
-        n_bytes = 0
-        for part in parts:
-            print("kept", write.mst_key, write.slot, write.version, part)
-            n_bytes += len(part)
-        return n_bytes
+    n_parts = n_bytes = 0
+    def put_part(self, write, number, part, segment_id):
+        assert (number, segment_id) == (self.n_parts, None)
+        print("put", write.mst_key, write.slot, write.version, part)
+        self.n_parts, self.n_bytes = number + 1, self.n_bytes + len(part)
+    def keep(self, order, write, model, figures, state_bytes, started_at, at, server):
+        print("kept", write.mst_key)
+        assert state_bytes == self.n_bytes
+        self.n_parts = self.n_bytes = 0
     def fail_member(self, model, reason):
         print("failed", model["mst_key"], reason)
 writer.RunRecord, writer.Local, writer.Interrupts = Record, Trainer, object
 writer.with_sample = lambda plan: plan
 if {is_large!r}:
-    writer._LARGE_BYTES = 3
+    writer.LARGE_BYTES = states.LARGE_BYTES = 3
 writer._writer = writer.Writer(1, 0)
 writer._writer._shards = set({shards!r})
 {code}
@@ -129,25 +131,21 @@ print(writer.do({order!r}))
 """
 #: The segment is at a host, where the new states stay; a session there says how large they are.
 _AT_HOST = """
-from mop_backend.host_states import Reply
-class HostStates:
+from mop_backend.host_states import HostStates, Reply
+class FakeStates(HostStates):
     def ask(self, trainer, request, models, blobs, n_parts, new):
         print("new", new.versions, new.origin)
-        return Reply({answer!r}, [], {is_held!r}, {pull_s!r})
-    def new_detours(self):
-        return ()
-    def close(self):
-        pass
-    forget_session = close
+        return Reply({answer!r}, [], {is_held!r}, float({pull_s!r}))
 class HostRecord(Record):
     def model(self, mst_key):
         return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {last_bytes!r}}}
     state_in_turn = Record.state
-    def keep(self, order, write, model, figures, parts, started_at, at, server):
+    def keep(self, order, write, model, figures, state_bytes, started_at, at, server):
+        assert state_bytes == figures.state_bytes
         print("kept", server, figures.timing["pull_s"])
-        return figures.state_bytes
 one = writer._writer
-one._server, one._host_states, one._record = "beta", HostStates(), HostRecord(1)
+one._server, one._record = "beta", HostRecord(1)
+one._states = FakeStates(one._record, 1, "beta", None)
 one._fingerprints = {{"training:0": "f"}}
 """
 SHARD = ShardName("training", 0)
@@ -196,7 +194,7 @@ def did(
 def did_at_host(state_bytes, version=7, last_bytes=100, is_held=True, pull_s=0.25):
     """Return the answer of a writer whose new state stays at the host, and the lines about what it did."""
     answer = {"members": [trained(1, state_bytes=state_bytes)]}
-    code = _AT_HOST.format(answer=answer, version=version, last_bytes=last_bytes, is_held=is_held, pull_s=pull_s)
+    code = _AT_HOST.format(answer=answer, version=version, last_bytes=last_bytes, is_held=is_held, pull_s=str(pull_s))
     order = train(1)
     order.members[0].slot = None
     return did(order, {}, code=code)
@@ -233,7 +231,7 @@ def test_a_host_that_lies_about_the_size_of_a_state_is_not_believed(state_bytes,
     assert is_believed or "larger than they can be" in answer.error["message"]
 
 
-@pytest.mark.parametrize("what", [{"is_held": False}, {"pull_s": float("1e300")}, {"pull_s": -1.0}])
+@pytest.mark.parametrize("what", [{"is_held": False}, {"pull_s": 1e300}, {"pull_s": -1.0}, {"pull_s": float("nan")}])
 def test_what_a_host_says_of_a_visit_is_checked(what):
     answer, _ = did_at_host(400, **what)
     assert isinstance(answer, Failed) and answer.kind == "internal"
@@ -242,14 +240,14 @@ def test_what_a_host_says_of_a_visit_is_checked(what):
 def test_a_visit_of_one_model_is_kept():
     answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"])
     assert answer == VisitsCommitted({"ok": True}, (CommittedVisit(1, "out", 4),), (), 0.75)
-    assert lines == ["kept 1 1 7 b'abc'", "kept 1 1 7 b'd'"]
+    assert lines == ["put 1 1 7 b'abc'", "put 1 1 7 b'd'", "kept 1"]
 
 
 def test_a_large_state_is_read_while_it_is_sent_and_written_while_it_is_read():
     answer, lines = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], second=b"defg")
     assert answer.committed == (CommittedVisit(1, "out", 4),)
     assert lines == [
-        "sent [b'abc', b'defg']", "read b'abc'", "kept 1 1 7 b'abc'", "read b'd'", "kept 1 1 7 b'd'",
+        "sent [b'abc', b'defg']", "read b'abc'", "put 1 1 7 b'abc'", "read b'd'", "put 1 1 7 b'd'", "kept 1",
     ]  # fmt: skip
 
 
@@ -260,8 +258,8 @@ def test_of_a_large_state_nothing_is_kept_if_the_trainer_dies_while_it_is_read()
         train(1, 3), {"members": members}, [b"abc", b"d", b"e"], asked=[1, 3], second=b"defg", dies_after=2
     )
     assert isinstance(answer, Died) and answer.status == -9
-    kept = [line for line in lines if line.startswith(("kept", "rolled", "stopped"))]
-    assert kept == ["kept 1 1 7 b'abc'", "kept 3 3 7 b'd'", "rolled back", "stopped"]
+    kept = [line for line in lines if line.startswith(("put", "kept", "rolled", "stopped"))]
+    assert kept == ["put 1 1 7 b'abc'", "kept 1", "put 3 3 7 b'd'", "rolled back", "stopped"]
 
 
 def test_a_small_state_is_received_before_any_of_it_is_kept():
@@ -292,7 +290,7 @@ def test_of_models_that_are_trained_together_each_is_kept_or_has_failed():
     (failed,) = answer.failed
     assert failed.mst_key == 3 and failed.reason.startswith("the loss became? nan")
     assert failed.reason.endswith("x (epoch 1, position 1, segment 0)") and len(failed.reason) < 10_100
-    assert [line[:8] for line in lines] == ["kept 1 1", "failed 3", "kept 4 4"]
+    assert [line[:8] for line in lines] == ["put 1 1 ", "kept 1", "failed 3", "put 4 4 ", "kept 4"]
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,17 @@ class FakeSession:
 class World:
     """Segments whose sessions are fakes, the record that they use, and what they said."""
 
-    def __init__(self, servers=(None,), stop_fd=None, host_wait_s=60, trainer_idle_s=0, any_trainer=True):
+    def __init__(
+        self, servers=(None,), stop_fd=None, host_wait_s=60, trainer_idle_s=0, any_trainer=True, key=None
+    ):
         self.shard_error, self.not_ended = None, []
         self.sessions, self.script, self.told, self.log = [], {}, [], []
         self.reads, self.notifies = os.pipe()
         self.raw = SimpleNamespace(fileno=lambda: self.reads, poll=lambda: None, notifies=[])
-        shards = [SimpleNamespace(segment_id=n, server=server, n_rows=3) for n, server in enumerate(servers)]
+        place = None if key is None else SimpleNamespace(key=key)
+        shards = [
+            SimpleNamespace(segment_id=n, server=server, n_rows=3, place=place) for n, server in enumerate(servers)
+        ]
         training = SimpleNamespace(segments=shards, table="t")
         plan = SimpleNamespace(
             training=training, data_sets={"training": training}, sample=None, host_wait_s=host_wait_s,
@@ -279,6 +284,19 @@ def test_an_idle_reader_that_was_ended_is_opened_again_when_it_is_needed(make):
     world.script = {"writer": [LOAD, LOADED, DONE]}
     assert world.did() == TaskAnswered(0, DONE)
     assert len(world.of_kind("reader")) == 2 and len(world.of_kind("writer")) == 1
+
+
+@pytest.mark.parametrize("key, cached, n_open", [(5, True, 0), (5, False, 1), (None, True, 1)])
+def test_on_greenplum_a_reader_ends_when_the_trainer_keeps_the_rows(make, key, cached, n_open):
+    """It has a process at every segment. It is opened again for other rows."""
+    world = make(key=key).opened()
+    loaded = ShardLoaded({}, replace(ROWS, cached=cached))
+    for n_opened in (1, 2 - n_open):
+        world.script = {"writer": [LOAD, loaded, DONE]}
+        assert world.did() == TaskAnswered(0, DONE)
+        readers = world.of_kind("reader")
+        assert [sum(not reader.is_closed for reader in readers), len(readers)] == [n_open, n_opened]
+    assert world.log.count("renewed") == len(readers), "its password is valid for a minute"
 
 
 @pytest.mark.parametrize("answer", [Failed({}, "memory"), Died(-9, ""), SqlFailed({})])

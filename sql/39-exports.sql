@@ -1,5 +1,6 @@
 -- Models leave: as files of other programs, and their cards. A result of type bytea needs a function of its own; roles
 -- that may only read have no right to start other commands of the driver, so the commands' names are fixed here.
+-- This file is before that of the users' functions: Greenplum checks the body of export_parts, which is in SQL, at once.
 
 CREATE FUNCTION madlib_mop_calls._export(arguments text, caller_path text, OUT error text, OUT content bytea)
 LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
