@@ -122,7 +122,8 @@ _TABLES = "skew, skew_columns, skew_packed, skew_packed_summary, skew_packed_val
 @pytest.fixture(scope="module")
 def typed(db):
     db.rows(
-        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'glad', 'neither'); CREATE DOMAIN positive AS integer CHECK (VALUE > 0);"
+        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'glad', 'neither');"
+        " CREATE DOMAIN positive AS integer CHECK (VALUE > 0);"
         " CREATE DOMAIN word AS text"
     )
     return db
