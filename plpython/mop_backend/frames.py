@@ -260,6 +260,7 @@ class Channel:
         self._write(memoryview(prefix + head))
         for blob in blobs:
             self._write(memoryview(blob).cast("B"))
+            del blob  # before the next one is made
 
     def receive(self) -> Frame:
         """Read one frame: ``(header, list of bytearray)``. Raises PeerGone at end of file, and NotAFrame.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import plpy
@@ -193,9 +194,11 @@ class RunRecord:
         segment_id = order.shard.segment_id
         state_bytes = 0 if server is None else figures.state_bytes
         elsewhere = {} if at == segment_id else {"trainer": at}
-        for number, part in enumerate(parts):
+        numbers = count()
+        for part in parts:
             state_bytes += len(part)
-            self.put_part(write, number, part, segment_id if order.is_staged else None)
+            self.put_part(write, next(numbers), part, segment_id if order.is_staged else None)
+            del part  # before the next one is read; enumerate would hold it too
         visit = {
             "epoch": order.epoch,
             "position": order.position,
@@ -287,6 +290,7 @@ class _StoredParts(BlobsInTurn):
             if part is None or len(part) != length:
                 raise damaged("its stored state is gone")
             yield part
+            del part  # before the next one is read
 
 
 def _as_text(values: Mapping[str, float] | None) -> list[list[str]] | None:

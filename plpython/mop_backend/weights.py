@@ -90,6 +90,7 @@ class ModelWeights(BlobsInTurn):
                 if number == len(self.lengths) - 1:
                     self._check(found.hexdigest())
             yield buffer
+            del buffer  # before the next one is read
 
     def _check(self, found: str) -> None:
         if self._digest is None:
