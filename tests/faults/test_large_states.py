@@ -32,7 +32,7 @@ CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER gate BEFORE INSERT ON madlib_mop.model_state FOR EACH ROW
     WHEN (NEW.part = 2 AND NEW.version = 2) EXECUTE FUNCTION wait_at_gate()
 """
-WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+WAITING = "SELECT max(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
 STATES = "SELECT version, count(*), count(DISTINCT part) FROM madlib_mop.model_state WHERE run_id = %s GROUP BY 1"
 
 
