@@ -11,6 +11,7 @@ from math import prod
 import keras
 import numpy as np
 from mop_backend.frames import Blob
+from mop_backend.machine import memory_bytes
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.exports.archives import Data
@@ -45,14 +46,21 @@ def build_for(arch: Node, n_stored: int | None, seed: int | None = None) -> kera
     Raises
     ------
     InvalidParameter
-        If the weights neither fit into a value of PostgreSQL nor are there, or the file cannot have them all. Nothing
-        is allocated for them then.
+        If the weights neither fit into a value of PostgreSQL nor are there, they have more than half of the memory, or
+        the file cannot have them all. Nothing is allocated for them then.
     ModelFailed
         If Keras cannot build the model.
     """
     n_bytes = _FLOAT32_BYTES * sum(prod(weight.shape) for weight in describe_architecture(arch).weights)
     if n_bytes > max(MAX_BYTES, n_stored or 0):  # defence: size-of-a-network
         raise too_large(n_bytes, "the model's weights have")
+    # A table of parts can be a view, which says any size; a file has been read by now.
+    if n_bytes > max(MAX_BYTES, memory_bytes() // 2):  # defence: memory-of-a-network
+        raise InvalidParameter(
+            f"the model's weights have {n_bytes:,} bytes, more than half of the memory that this process may use:"
+            f" {memory_bytes():,} bytes",
+            hint="Use a machine with more memory.",
+        )
     # defence: weights-of-a-network
     if n_stored is not None and n_bytes > max(_RATIO_FLOOR_BYTES, _MAX_RATIO * n_stored):
         raise InvalidParameter(

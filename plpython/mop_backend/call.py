@@ -340,7 +340,7 @@ class _Conversation:
             driver.stop(_STOP_GRACE_S)
             allocation.return_freed_memory()
 
-    def _serve(self, driver: Child, header: Header, blobs: Sequence[Blob]) -> None:
+    def _serve(self, driver: Child, header: Header, blobs: list[Blob]) -> None:
         action = header["do"]
         if action in ("notice", "warning"):
             # sending a message to a client that has disconnected would end this process
@@ -376,8 +376,10 @@ class _Conversation:
         return {}, []
 
 
-def _execute(header: Header, blobs: Sequence[Blob]) -> _ToDriver:
-    result = plpy.execute(plpy.prepare(header["sql"], header["types"]), decode_arguments(header["params"], blobs))
+def _execute(header: Header, blobs: list[Blob]) -> _ToDriver:
+    arguments = decode_arguments(header["params"], blobs)
+    blobs.clear()  # those are copies; the server makes two more
+    result = plpy.execute(plpy.prepare(header["sql"], header["types"]), arguments)
     rows = list(result) if result.status() in _WITH_ROWS else []
     out: list[Blob] = []
     columns = list(rows[0]) if rows else []

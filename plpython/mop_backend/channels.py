@@ -192,10 +192,10 @@ class Remote(FedByReader):
         except ChildDied as death:
             raise self._relay_ended(death) from None
 
-    def receive_in_turn(self) -> tuple[Header, ReceivedBlobs]:
+    def _receive(self, in_turn: bool) -> tuple[Header, ReceivedBlobs]:
         """Read one answer of the trainer. Raises ChildDied (for the trainer), HostLost and HostRefused."""
         try:
-            header, blobs = super().receive_in_turn()
+            header, blobs = super()._receive(in_turn)
         except ChildDied as death:
             raise self._relay_ended(death) from None
         if "died" in header:

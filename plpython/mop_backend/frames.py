@@ -48,7 +48,7 @@ class FrameLimits(NamedTuple):
     values : int or None
         Most values of the header, about: each takes up to 100 bytes when it is parsed, of which two may be sent.
     blob_bytes : int or None
-        Most bytes of all its blobs.
+        Most bytes of all its blobs; of each, where they are taken in turn.
     """
 
     header_bytes: int = 1 << 28
@@ -64,9 +64,13 @@ class FrameLimits(NamedTuple):
         ):
             raise TooLarge
 
-    def check_blobs(self, lengths: Sequence[int]) -> None:
-        """Check the lengths of the blobs, in bytes, before any is read. Raises TooLarge."""
-        if len(lengths) > MOST_BLOBS or (self.blob_bytes is not None and sum(lengths) > self.blob_bytes):
+    def check_blobs(self, lengths: Sequence[int], in_turn: bool = False) -> None:
+        """Check the lengths of the blobs, in bytes, before any is read. Raises TooLarge.
+
+        With ``in_turn``, this process holds one at a time. Whoever keeps them elsewhere limits them together.
+        """
+        n_bytes = max(lengths, default=0) if in_turn else sum(lengths)
+        if len(lengths) > MOST_BLOBS or (self.blob_bytes is not None and n_bytes > self.blob_bytes):
             raise TooLarge
 
 
@@ -77,7 +81,8 @@ TRUSTED = FrameLimits()
 def of_answers() -> FrameLimits:
     """Return the limits of a process that is not trusted, such as a trainer or the relay to a host.
 
-    What is large in their answers are blobs, and this process must hold those: a quarter of the memory it may use.
+    What is large in their answers are blobs, and this process must hold those, or one of them where it takes them in
+    turn: a quarter of the memory it may use.
     """
     return FrameLimits(header_bytes=32 << 20, values=1 << 21, blob_bytes=memory_bytes() // 4)
 
@@ -270,6 +275,7 @@ class Channel:
         self._write(memoryview(prefix + head))
         for blob in blobs:
             self._write(memoryview(blob).cast("B"))
+            del blob  # before the next one is made
 
     def receive(self) -> Frame:
         """Read one frame: ``(header, list of bytearray)``. Raises PeerGone at end of file, and NotAFrame.
@@ -279,15 +285,18 @@ class Channel:
         header, lengths = self.receive_header()
         return header, [self.read_blob(length) for length in lengths]
 
-    def receive_header(self) -> tuple[Header, Sequence[int]]:
-        """Read the header of a frame; return it, and the length of each blob, which `read_blob` is to read next."""
+    def receive_header(self, in_turn: bool = False) -> tuple[Header, Sequence[int]]:
+        """Read the header of a frame; return it, and the length of each blob, which `read_blob` is to read next.
+
+        ``in_turn`` is that of `FrameLimits.check_blobs`.
+        """
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         # defence: length-of-a-header = n_blobs > MOST_BLOBS
         if n_head > self.limits.header_bytes or n_blobs > MOST_BLOBS:
             raise TooLarge
         text = self._read(8 * n_blobs + n_head)
         lengths = struct.unpack_from(f">{n_blobs}Q", text)
-        self.limits.check_blobs(lengths)  # defence: blobs-without-end
+        self.limits.check_blobs(lengths, in_turn)  # defence: blobs-without-end
         del text[: 8 * n_blobs]
         self.limits.check_header(text)
         try:

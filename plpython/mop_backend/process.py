@@ -263,7 +263,7 @@ class Child:
 
     def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied, also for what is not a frame: then it is killed."""
-        header, blobs = self.receive_in_turn()
+        header, blobs = self._receive(in_turn=False)
         return header, list(blobs)
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
@@ -277,9 +277,12 @@ class Child:
         return self.receive_in_turn()
 
     def receive_in_turn(self) -> tuple[Header, ReceivedBlobs]:
-        """As `receive`, but for the blobs: see `ask_in_turn`."""
+        """As `receive`, but for the blobs: see `ask_in_turn`. Each is as large as all together may be for `receive`."""
+        return self._receive(in_turn=True)
+
+    def _receive(self, in_turn: bool) -> tuple[Header, ReceivedBlobs]:
         try:
-            found, lengths = self._channel.receive_header()
+            found, lengths = self._channel.receive_header(in_turn)
             if not isinstance(found, dict):
                 raise NotAFrame
         except PeerGone as gone:

@@ -268,6 +268,7 @@ class _StoredParts(BlobsInTurn[bytes]):
             if part is None or len(part) != length:
                 raise damaged(STATE_GONE)
             yield part
+            del part  # before the next one is read
 
 
 def _as_text(values: Mapping[str, float] | None) -> list[list[str]] | None:

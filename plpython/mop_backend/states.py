@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from mop_backend.allocation import keep_freed_memory
@@ -162,9 +163,11 @@ class States:
         With ``segment_id``, it is one that is to be averaged with those of other segments.
         """
         n_bytes = 0
-        for number, part in enumerate(parts):
+        numbers = count()
+        for part in parts:
             n_bytes += len(part)
-            self._put_part(write, number, part, segment_id)
+            self._put_part(write, next(numbers), part, segment_id)
+            del part  # before the next one is read; enumerate would hold it too
         return n_bytes
 
     def take_statements(self) -> list[str]:

@@ -8,6 +8,7 @@ while they are sent to the process that needs them.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,15 +56,23 @@ class ModelWeights(BlobsInTurn[Blob]):
     digest : str or None
         The SHA-256 that is recorded for all; None: it is not checked.
     errors : WeightErrors
+    binds : bool
+        Whether, without a digest, all passes after the first one must read the same bytes as that.
     """
 
     def __init__(
-        self, lengths: Sequence[int], read: Callable[[int], Blob | None], digest: str | None, errors: WeightErrors
+        self,
+        lengths: Sequence[int],
+        read: Callable[[int], Blob | None],
+        digest: str | None,
+        errors: WeightErrors,
+        binds: bool = False,
     ):
         self.lengths = lengths
         self._read = read
         self._digest = digest
         self._errors = errors
+        self._binds = binds
 
     @property
     def n_bytes(self) -> int:
@@ -71,24 +80,35 @@ class ModelWeights(BlobsInTurn[Blob]):
         return sum(self.lengths)
 
     def __iter__(self) -> Iterator[Blob]:
-        found = None if self._digest is None else hashlib.sha256()
+        found = hashlib.sha256() if self._digest is not None or self._binds else None
         for number, length in enumerate(self.lengths):
             buffer = self._read(number)
             if buffer is None or len(buffer) != length:
                 raise self._errors.changed()
             if found is not None:
                 found.update(buffer)
-                if number == len(self.lengths) - 1 and self._digest != found.hexdigest():
-                    raise self._errors.damaged()
+                if number == len(self.lengths) - 1:
+                    self._check(found.hexdigest())
             yield buffer
+            del buffer  # before the next one is read
+
+    def _check(self, found: str) -> None:
+        if self._digest is None:
+            self._digest = found
+            self._errors = WeightErrors(self._errors.changed, self._errors.changed)
+        elif self._digest != found:
+            raise self._errors.damaged()
 
     def digest(self) -> str:
         """Read all; return their SHA-256."""
+        if self._binds or self._digest is not None:
+            deque(self, maxlen=0)
+            assert self._digest is not None, "there is one after a pass"
+            return self._digest
         found = hashlib.sha256()
         for buffer in self:
-            if self._digest is None:
-                found.update(buffer)
-        return self._digest or found.hexdigest()  # a recorded one was checked
+            found.update(buffer)
+        return found.hexdigest()
 
     def only(self, digest: str) -> ModelWeights:
         """Return the same weights, which raise that they were changed if they do not have this SHA-256."""
@@ -100,7 +120,7 @@ class JoinedWeights(ModelWeights):
 
     def __init__(self, members: Sequence[ModelWeights]):
         self.lengths = [length for member in members for length in member.lengths]
-        self._members, self._digest = members, None
+        self._members, self._digest, self._binds = members, None, False
 
     def __iter__(self) -> Iterator[Blob]:
         for member in self._members:
@@ -155,7 +175,7 @@ def of_parts(
     """Return weights of the numbers and the bytes of their parts; raise that they are damaged if one is not there."""
     if not parts or [number for number, _ in parts] != list(range(len(parts))):
         raise errors.damaged()
-    return ModelWeights([n_bytes for _, n_bytes in parts], read, digest, errors)
+    return ModelWeights([n_bytes for _, n_bytes in parts], read, digest, errors, binds=True)
 
 
 def of_field(weights: Blob, digest: str | None, errors: WeightErrors) -> ModelWeights:

@@ -66,6 +66,7 @@ from mop_backend.messages import (
     StateGone,
     StateWrite,
     Train,
+    TrainedMember,
     TrainedMembers,
     TrainRequest,
     Unread,
@@ -97,9 +98,10 @@ from mop_backend.states import LARGE_BYTES, NewStates, States, Trainer, is_large
 _Answer = TypeVar("_Answer")
 _Blobs = TypeVar("_Blobs")
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
-#: A state that stays at a host has at most the larger of these: so many bytes; so many times those of the one before,
-#: because a copy for another optimizer gets more variables.
+#: A state has at most the larger of these: so many bytes; so many times those of the one before, because a copy for
+#: another optimizer gets more variables. The first one of a model that is kept here can have any size.
 _SMALL_STATE, _MOST_GROWTH = 64 << 20, 4
+_TOO_LARGE = "its states are larger than they can be"
 _MOST_S = 1e9  # sums of such times are numbers, and so are their quotients by the number of places
 _NOW = "select pg_catalog.clock_timestamp()::text as t"
 _LATER = "select greatest($1, least($1 + $2 * interval '1 s', $3))::text as t"
@@ -283,6 +285,8 @@ class Writer:
         sizes = [trained.n_blobs for trained in answer.members if trained is not None]
         if min(sizes) < 0 or (server is None and sum(sizes) != len(lengths_of(parts))):
             raise BadMessage("its states have not the number of parts that it says")
+        if server is None:
+            _check_growth(models, answer.members, lengths_of(parts))
         rest = iter(parts)
         try:
             for model, trained in zip(models, answer.members, strict=True):
@@ -585,11 +589,33 @@ def _check_timing(timing: Mapping[str, float], n_places: int) -> None:
 def _check_bytes(model: Header, n_bytes: int) -> None:
     """Raise BadMessage unless a state that stays at its host is of a size that others can take from there: what they
     take is limited by the recorded one."""
-    most = of_answers().blob_bytes or 0  # as if it came here
-    if model["state_version"] and model["state_bytes"]:  # version 0 can be one of another backend
-        most = min(most, max(_SMALL_STATE, _MOST_GROWTH * model["state_bytes"]))
+    most = of_answers().blob_bytes or 0  # hosts take a state whole
+    if (grown := _most_bytes(model)) is not None:
+        most = min(most, grown)
     if not 0 < n_bytes <= most:  # defence: bytes-of-a-held-state
-        raise BadMessage("its states are larger than they can be")
+        raise BadMessage(_TOO_LARGE)
+
+
+def _check_growth(
+    models: Sequence[Header | None], answered: Sequence[TrainedMember | None], lengths: Sequence[int]
+) -> None:
+    """Raise BadMessage unless new states that are to be written here are of sizes that follow those before.
+
+    Of a large state this session holds one part, so its memory limits only that part.
+    """
+    own = iter(lengths)
+    for model, one in zip(models, answered, strict=True):
+        n_bytes = 0 if one is None else sum(islice(own, one.n_blobs))
+        most = None if model is None else _most_bytes(model)
+        if most is not None and n_bytes > most:  # defence: growth-of-a-state
+            raise BadMessage(_TOO_LARGE)
+
+
+def _most_bytes(model: Header) -> int | None:
+    """Return the most bytes of a model's next state; None before its first one."""
+    if not model["state_version"] or not model["state_bytes"]:  # version 0 can be one of another backend
+        return None
+    return max(_SMALL_STATE, _MOST_GROWTH * int(model["state_bytes"]))
 
 
 def _check_members(models: Sequence[object], answered: Sequence[object]) -> None:

@@ -389,6 +389,27 @@ def test_without_the_table_of_parts_there_are_no_weights(models):
         db.rows("ALTER TABLE elsewhere RENAME TO parts_weights")
 
 
+def test_resume_names_the_table_of_parts_that_is_missing(models):
+    db = models
+    call = f"SELECT madlib_mop.resume({db.fitted.run_id})"
+    db.rows("ALTER TABLE parts_weights RENAME TO elsewhere")
+    try:
+        error = refusal_of(db, call)
+        assert error.sqlstate == "42P01" and "but not public.parts_weights" in error.message
+        assert "SELECT madlib_mop.drop_models('public.parts');" in error.hint
+    finally:
+        db.rows("ALTER TABLE elsewhere RENAME TO parts_weights")
+    db.rows(call)
+    run = fit(db, "lost", "mst", 1, seed=3)
+    expected = only(db, "lost")
+    db.rows("DROP TABLE lost_weights")
+    call = f"SELECT madlib_mop.resume({run.run_id})"
+    assert "but not public.lost_weights" in refusal_of(db, call).message
+    db.rows("SELECT madlib_mop.drop_models('lost')")
+    db.rows(call)
+    assert only(db, "lost") == expected
+
+
 def test_a_wrong_setting_is_told_before_training(models):
     db = models
     db.rows("UPDATE madlib_mop.setting SET value = '501' WHERE name = 'weights_field_mb'")

@@ -18,7 +18,7 @@ from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import check_versions, new_segments
 from madlib_mop.driver.outputs.earlier_runs import newer_run
 from madlib_mop.driver.outputs.tables import check_some_trained, find_models, reserve_outputs
-from madlib_mop.driver.outputs.writers import check_outputs, has_outputs, outputs_of
+from madlib_mop.driver.outputs.writers import check_outputs, check_parts, has_outputs, outputs_of
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.planning.run_data import check_tables
 from madlib_mop.driver.running.driving import become_driver, finish_run, train
@@ -45,6 +45,7 @@ def resume(call: Call) -> None:
     if call.info.role_oid != run.owner_oid:
         raise _not_the_owner(record, run, call.info.role)
     if run.state is RunState.FINISHED and has_outputs(call.session, record, run):
+        check_parts(call.session, run)
         call.session.notice(
             f"run {run_id} is finished, and its output table {run.plan.output.relation} exists: there is nothing to "
             f"resume"

@@ -13,7 +13,7 @@ from madlib_mop.catalog.rows.model import ModelRow
 from madlib_mop.catalog.rows.plan import OutputSummary
 from madlib_mop.catalog.rows.run import RunRow
 from madlib_mop.catalog.rows.states import RunState
-from madlib_mop.driver.data.weights import PARTS, find_parts
+from madlib_mop.driver.data.weights import DIGEST, PARTS, find_parts
 from madlib_mop.driver.outputs import averaging, hopper
 from madlib_mop.driver.outputs.earlier_runs import has_models_of
 from madlib_mop.driver.outputs.tables import (
@@ -29,7 +29,7 @@ from madlib_mop.driver.outputs.tables import (
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.relations import exist_already
-from madlib_mop.errors import DuplicateTable, ModelFailed
+from madlib_mop.errors import DuplicateTable, ModelFailed, UndefinedTable
 from madlib_mop.schedule.bulk import AVERAGING
 
 
@@ -80,6 +80,28 @@ def has_outputs(session: CallerSession, record: Record, run: RunRow) -> bool:
         return False
     may_be_of_others = run.arguments.get("replace") or run.replaces_rows
     return not may_be_of_others or has_models_of(session, record, run)
+
+
+def check_parts(session: CallerSession, run: RunRow) -> None:
+    """Check that a finished run's table of weights in parts exists, if its output table has weights there.
+
+    Raises
+    ------
+    UndefinedTable
+    """
+    output = run.plan.output.relation
+    types = {(column.name, column.type_sql) for column in session.columns(session.relation(output.sql, any_type=True))}
+    if DIGEST not in types or ("model_weights", "bytea") not in types or find_parts(session, output) is not None:
+        return
+    in_parts = "SELECT EXISTS (SELECT FROM {t} WHERE model_weights IS NULL AND weights_digest IS NOT NULL) AS value"
+    if session.only_row(statement(in_parts, t=output), output)["value"]:
+        table = output.with_suffix(PARTS_SUFFIX)
+        raise UndefinedTable(
+            f"run {run.run_id} is finished, and its output table {output} exists, but not {table}, which has the"
+            " weights in parts",
+            hint="If it was renamed, rename it back; or restore it from a backup. Otherwise drop the other tables, and"
+            f" resume the run again, which writes all: SELECT madlib_mop.drop_models('{output}');",
+        )
 
 
 def check_replaceable(session: CallerSession, output: Relation, summary: OutputSummary, schedule: str) -> None:

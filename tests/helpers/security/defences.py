@@ -73,6 +73,11 @@ DEFENCES = (
         (_HOPS + "test_another_state_than_the_recorded_one_is_not_taken",),
     ),
     Defence(
+        "growth-of-a-state",
+        "a trainer that sends a state of any size does not fill the disk",
+        (_WRITER + "test_a_state_that_grows_without_end_is_not_kept",),
+    ),
+    Defence(
         "bytes-of-a-held-state",
         "a host that lies about the size of a new state is not believed",
         (_WRITER + "test_a_host_that_lies_about_the_size_of_a_state_is_not_believed",),

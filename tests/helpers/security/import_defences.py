@@ -138,6 +138,11 @@ DEFENCES_OF_IMPORTS = (
         (_OF_TRAINER + "test_weights_that_no_value_holds_are_refused_without_memory_for_them",),
     ),
     Defence(
+        "memory-of-a-network",
+        "a table of parts that says any size of its weights makes the client take no memory for them",
+        ("tests/unit/client/test_handles.py::test_weights_in_a_view_that_says_any_size_take_no_memory",),
+    ),
+    Defence(
         "weights-of-a-network",
         "an architecture that its file has not the weights of gets no memory",
         (_OF_EXPORTS + "test_one_changed_number_of_an_architecture_takes_no_memory",),

@@ -167,6 +167,11 @@ DEFENCES_OF_REGISTRY = (
         (_RIGHTS + "test_no_statement_reaches_the_tables_around_the_functions",),
     ),
     Defence(
+        "parts-by-owners",
+        "only the role that owns a version adds parts of its weights",
+        (_RIGHTS + "test_no_statement_reaches_the_tables_around_the_functions",),
+    ),
+    Defence(
         "documents-by-hand",
         "a document that its owner wrote by hand is checked",
         ("tests/unit/driver/test_registered.py::test_a_document_that_is_none_is_one_clear_error",),

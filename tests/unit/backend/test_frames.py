@@ -80,6 +80,19 @@ def test_blobs_that_are_too_large_together_are_not_read():
     assert 0 < of_answers().blob_bytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
 
 
+def test_of_blobs_that_are_taken_in_turn_each_is_limited(trainer, monkeypatch):
+    """The process holds one at a time. 3 GB of a state come in parts of 16 MB."""
+    monkeypatch.setattr(process, "of_answers", lambda: FrameLimits(blob_bytes=10))
+    sent = frame(b"{}", [4, 10], b"abcd0123456789")
+    child = trainer(sent)
+    header, blobs = child.receive_in_turn()
+    assert header == {} and blobs.lengths == (4, 10) and list(blobs) == [b"abcd", b"0123456789"]
+    for refused in (trainer(sent).receive, trainer(frame(b"{}", [4, 11], b"")).receive_in_turn):
+        with pytest.raises(ChildDied) as died:
+            refused()
+        assert "more than it may send at once" in died.value.last_words
+
+
 @pytest.mark.parametrize("n_bytes", [1 << 36, 1 << 50, (1 << 64) - 1])
 def test_a_blob_that_is_only_claimed_takes_no_memory(n_bytes):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -96,6 +96,33 @@ def test_weights_that_change_while_they_are_read_are_told_so():
     assert b"".join(weights.only(DIGEST)) == DATA
 
 
+@pytest.mark.parametrize("first", ["iterated over", "hashed", "of an ensemble"])
+def test_parts_without_a_recorded_digest_are_the_same_in_each_pass(first):
+    """They are read anew; an edit between two passes would mix the weights of two models unnoticed."""
+    rows = Rows([{"weights": None, "digest": None}], list(PARTS), None)
+    weights = read_stored(rows, PLACE, ERRORS)
+    if first == "hashed":
+        assert weights.digest() == DIGEST
+    else:
+        assert b"".join(JoinedWeights([weights]) if first == "of an ensemble" else weights) == DATA
+    assert b"".join(weights) == DATA and weights.digest() == DIGEST
+    rows.parts[1] = (1, bytes(12))
+    found = []
+    with pytest.raises(Changed):
+        iter_into(JoinedWeights([weights]), found)
+    assert len(found) == 2, "the last part is not given out"
+    with pytest.raises(Changed):
+        weights.digest()
+
+
+def test_a_pass_that_was_not_ended_says_nothing_of_the_others():
+    rows = Rows([{"weights": None, "digest": None}], list(PARTS), None)
+    weights = read_stored(rows, PLACE, ERRORS)
+    next(iter(weights))
+    rows.parts[1] = (1, bytes(12))
+    assert b"".join(weights) == DATA[:12] + bytes(12) + DATA[24:]
+
+
 def test_the_weights_of_several_models_come_one_after_the_other():
     one, _ = in_parts(7)
     other, _ = in_parts(16, DATA[::-1], None)

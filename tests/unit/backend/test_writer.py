@@ -281,6 +281,37 @@ def test_the_parts_of_a_large_state_that_is_refused_are_read():
     assert lines == ["sent [b'abc', b'defg']", "read b'abc'", "read b'd'"]
 
 
+#: The recorded size of the newest states, and the smallest limit.
+_OF_SIZE = """
+class SizedRecord(Record):
+    def model(self, mst_key):
+        return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {n_bytes!r}}}
+writer._writer._record, writer._SMALL_STATE = SizedRecord(1), 3
+"""
+
+
+@pytest.mark.parametrize("version, n_bytes", [(6, 1), (6, 2), (6, 0), (0, 1), (None, None)])
+def test_a_state_of_at_most_four_times_the_size_before_is_kept(version, n_bytes):
+    code = _OF_SIZE.format(version=version, n_bytes=n_bytes)
+    for second in (None, b"defg"):
+        answer, _ = did(train(1), {"members": [trained(2)]}, [b"abc", b"d"], second=second, code=code)
+        assert answer.committed == (CommittedVisit(1, "out", 4),)
+
+
+def test_a_state_that_grows_without_end_is_not_kept():
+    """The memory of the session limits only one part of it, so it could fill the disk."""
+    members = [trained(1), {"figures": None, "n_blobs": 1, "error": {"message": "no"}}]
+    for answer, blobs, asked in (
+        ({"members": [trained(2)]}, [b"abc", b"de"], [1]),
+        ({"members": members}, [b"abc", b"defgh"], [1, 3]),
+    ):
+        code = _OF_SIZE.format(version=6, n_bytes=1)
+        order = train(*asked)
+        failed, lines = did(order, answer, blobs, asked=asked, second=b"defg", code=code)
+        assert isinstance(failed, Failed) and "larger than they can be" in failed.error["message"]
+        assert lines[1:] == ["stopped"]
+
+
 def test_of_models_that_are_trained_together_each_is_kept_or_has_failed():
     """Also of a failure, only what can be shown and recorded is taken: a trainer runs what users wrote."""
     error = {"sqlstate": "38000", "message": "the loss became\0 nan" + "x" * 20_000, "more": 5}

@@ -311,6 +311,21 @@ def test_weights_that_are_cut_are_one_clear_error(monkeypatch, keras):
             model.to_keras()
 
 
+def test_weights_in_a_view_that_says_any_size_take_no_memory(monkeypatch):
+    """Its parts need not be stored: the view can make them while they are read."""
+    network = {"class_name": "Sequential", "config": {"layers": [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 1_000_000]}},
+        {"class_name": "Dense", "config": {"units": 1_000_000}},
+    ]}}  # fmt: skip
+    model = Model(Database(ClientSessions(make_engine("dbname=x"), {})), Relation("s", "t"), 1)
+    lengths = [4_000_004_000_000 >> 1] * 2
+    stored = json.dumps(network), ModelWeights(lengths, lambda _: pytest.fail("it was read"), None, None)
+    monkeypatch.setattr(Model, "_stored", lambda self: stored)
+    monkeypatch.setattr("madlib_mop.imports.loading.build_architecture", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(InvalidParameter, match="more than half of the memory"):
+        model.to_keras()
+
+
 def test_the_public_names_are_there():
     assert all(getattr(madlib_mop.client, name) for name in madlib_mop.client.__all__)
     with pytest.raises(AttributeError):
