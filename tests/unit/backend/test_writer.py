@@ -286,7 +286,8 @@ _OF_SIZE = """
 class SizedRecord(Record):
     def model(self, mst_key):
         return {{**super().model(mst_key), "state_version": {version!r}, "state_bytes": {n_bytes!r}}}
-writer._writer._record, writer._SMALL_STATE = SizedRecord(1), 3
+writer._writer._record = writer._writer._states._record = SizedRecord(1)
+writer._SMALL_STATE = 3
 """
 
 
