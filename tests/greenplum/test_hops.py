@@ -105,7 +105,7 @@ def query_during(db, call: BackgroundFit) -> None:
 
 
 def test_queries_of_others_lose_no_rows(bench):
-    """What sends rows for a query takes those of subtransactions in progress for rolled back ones, and marks them so."""
+    """What sends rows for a query takes those of subtransactions in progress for rolled back, and marks them so."""
     call, run_id = begin(bench, "queried")
     query_during(bench, call)
     assert digests(bench, run_id) == bench.expected

@@ -129,7 +129,8 @@ def test_nothing_of_an_average_is_written_in_a_subtransaction_of_python():
     steps = f"""
 n_run = len(run)
 {PUT}
-record.keep_average(AverageStates(StateWrite(2, slot=1, version=9), 4, (7,), 3), StateDescription("d", "w", 90, 2), 2000)
+order = AverageStates(StateWrite(2, slot=1, version=9), 4, (7,), 3)
+record.keep_average(order, StateDescription("d", "w", 90, 2), 2000)
 assert len(run) == n_run
 (put, number), (keep, none) = states.take_statements()
 assert none is None and states.take_part(number) == b"y" * 2000
