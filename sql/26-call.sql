@@ -170,21 +170,34 @@ return writer.step(task)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.writer_step(text) IS 'What writer_do does but the last statements, which its answer has';
 
--- PL/Python runs each statement in a subtransaction. A process that sends rows of a table to another segment takes a row
--- that such a statement has inserted, and that is not committed yet, for one that was rolled back, and marks it so.
+CREATE FUNCTION madlib_mop_internal.writer_part(number integer)
+RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import writer
+return writer.part(number)
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.writer_part(integer) IS 'The value of a statement of writer_step: a part of an average';
+
+-- PL/Python runs each statement in a subtransaction. A process that sends rows of a table to another segment, for any query
+-- of any session, takes a row that such a statement has written, and that is not committed yet, for one that was rolled
+-- back, and marks it so.
 CREATE FUNCTION madlib_mop_internal.writer_do(task text)
 RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
-    statement text;
+    statement json;
     n_rows bigint;
 BEGIN
     done := madlib_mop_internal.writer_step(task);
-    FOREACH statement IN ARRAY coalesce(ARRAY(SELECT json_array_elements_text(done -> 'statements')), '{}') LOOP
-        EXECUTE statement;
+    FOREACH statement IN ARRAY coalesce(ARRAY(SELECT json_array_elements(done -> 'statements')), '{}') LOOP
+        IF statement ->> 1 IS NULL THEN
+            EXECUTE statement ->> 0;
+        ELSE
+            EXECUTE statement ->> 0 USING madlib_mop_internal.writer_part((statement ->> 1)::integer);
+        END IF;
         GET DIAGNOSTICS n_rows = ROW_COUNT;
         IF n_rows <> 1 THEN
-            RAISE EXCEPTION USING ERRCODE = 'XX000', MESSAGE = format('%s rows were written for a part of a state', n_rows);
+            RAISE EXCEPTION USING ERRCODE = 'XX000', MESSAGE = format('%s rows were written, not 1: %s', n_rows, left(statement ->> 0, 200));
         END IF;
     END LOOP;
     RETURN done ->> 'answer';

@@ -6,8 +6,9 @@ Called by `mop_backend.writer`. What is kept of a visit is kept by functions of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plpy
 
@@ -72,15 +73,28 @@ _FIGURES_OF_VISIT = (
 )  # fmt: skip
 
 
+class Statement(NamedTuple):
+    """A statement that SQL function writer_do executes, about one row; ``part`` is the number of its ``$1``, if any."""
+
+    text: str
+    part: int | None = None
+
+
 class RunRecord:
     """One run's rows; a statement is prepared when it is first used.
 
     Parameters
     ----------
     run_id : int
+
+    Attributes
+    ----------
+    later : list of Statement or None
+        If it is a list, what is kept of a visit or an average is added to it, for SQL function writer_do.
     """
 
     def __init__(self, run_id: int):
+        self.later: list[Statement] | None = None
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -200,7 +214,7 @@ class RunRecord:
             "server": server,
         }
         keep = "keep_staged" if order.is_staged else "keep_visit" if order.again_from is None else "keep_again"
-        self._run(keep, write.mst_key, json.dumps(visit))
+        self._write(keep, write.mst_key, json.dumps(visit))
 
     def released_copies(self, server: str) -> list[list[int]]:
         """Return mst_key and version of states that a host is to let go."""
@@ -218,7 +232,7 @@ class RunRecord:
 
     def fail_member(self, model: Header, reason: str) -> None:
         """Fail one model of a group that is trained together."""
-        self._run("fail_member", model["mst_key"], model["state_version"], reason)
+        self._write("fail_member", model["mst_key"], model["state_version"], reason)
 
     def average_part(self, order: AverageStates, number: int) -> bytes | None:
         """Return the average of one part of what the segments have trained, or None after the last."""
@@ -238,7 +252,17 @@ class RunRecord:
             **to_json(described),
             "state_bytes": state_bytes,
         }
-        self._run("keep_average", order.write.mst_key, json.dumps(average))
+        self._write("keep_average", order.write.mst_key, json.dumps(average))
+
+    def _write(self, name: str, *values: object) -> None:
+        """Run a statement, or leave it for later."""
+        if self.later is None:
+            self._run(name, *values)
+            return
+        query, types = _STATEMENTS[name]
+        pairs = zip([self._run_id, *values], ["int8", *types], strict=True)
+        literals = [f"{plpy.quote_nullable(None if value is None else str(value))}::{kind}" for value, kind in pairs]
+        self.later.append(Statement(re.sub(r"\$(\d+)", lambda found: literals[int(found[1]) - 1], query)))
 
     def _object(self, name: str, *values: object) -> Header:
         found: Header = json.loads(self._value(name, *values))

@@ -8,8 +8,9 @@ of a state come to the coordinator, where the writer (`mop_backend.writer`) runs
 of its visit.
 
 A process that sends rows below a motion has a snapshot without the subtransactions in progress: it takes their rows for
-rolled back ones, and marks them so for all others. PL/Python runs each statement in a subtransaction. So new states are
-inserted by SQL function writer_do, after Python has returned.
+rolled back ones, and marks them so for all others. That is so for each query of any session that redistributes rows of
+these tables. PL/Python runs each statement in a subtransaction. So all that a visit or an average writes is written by
+SQL function writer_do, after Python has returned.
 
 Keys are literals: only then does a statement go to one segment.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 import plpy
 
 from mop_backend.frames import BlobElsewhere
+from mop_backend.record import Statement
 from mop_backend.refusals import STATE_GONE, damaged
 from mop_backend.states import AnsweredPart, ArrivedPart, NewStates, States, Trainer
 
@@ -71,7 +73,9 @@ class SegmentStates(States):
         self._keys = keys
         self._n_pulls = 0
         self._pull_s = 0.0
-        self._later: list[str] = []
+        self._later: list[Statement] = []
+        self._parts: dict[int, bytes] = {}  # of averages
+        record.later = self._later
 
     def bring(
         self, models: Sequence[Header | None], n_parts: Sequence[int | None]
@@ -98,10 +102,20 @@ class SegmentStates(States):
         answer, parts, _ = super().train(trainer, request, models, blobs, new)
         return answer, parts, {"pull_s": self._pull_s}
 
-    def take_statements(self) -> list[str]:
+    def take_statements(self) -> list[Statement]:
         """As `States.take_statements`."""
-        later, self._later = self._later, []
+        later = list(self._later)
+        self._later.clear()
         return later
+
+    def take_part(self, number: int) -> bytes:
+        """As `States.take_part`."""
+        return self._parts.pop(number)
+
+    def drop_statements(self) -> None:
+        """As `States.drop_statements`."""
+        self._later.clear()
+        self._parts.clear()
 
     def _pull(self, model: Header, n_parts: int | None, first: int) -> list[ArrivedPart]:
         """Bring the parts of a model's newest state to this segment, with numbers from ``first``. Raises Refused."""
@@ -125,10 +139,11 @@ class SegmentStates(States):
         keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
         place = ", ".join("null" if key is None else str(int(key)) for key in keys)
         if isinstance(part, AnsweredPart):
-            self._later.append(_FROM_TRAINER.format(place=place, number=part.number, key=self._key))
-        else:  # an average: no state is pulled meanwhile
+            self._later.append(Statement(_FROM_TRAINER.format(place=place, number=part.number, key=self._key)))
+        else:  # an average
             assert not isinstance(part, BlobElsewhere), "it is not sent back"
-            plpy.execute(plpy.prepare(_FROM_HERE.format(place=place, key=self._key), ["bytea"]), [bytes(part)])
+            self._parts[number] = bytes(part)
+            self._later.append(Statement(_FROM_HERE.format(place=place, key=self._key), number))
 
 
 def _parts(state: str) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from mop_backend.refusals import CutShort, Refused, checked
 if TYPE_CHECKING:
     from mop_backend.frames import Header, Json
     from mop_backend.messages import Detour, StateWrite
-    from mop_backend.record import RunRecord
+    from mop_backend.record import RunRecord, Statement
 
 _Answer = TypeVar("_Answer")
 #: Larger states are read part by part while they are sent; of smaller ones, a query for their parts would take longer.
@@ -170,9 +170,16 @@ class States:
             del part  # before the next one is read; enumerate would hold it too
         return n_bytes
 
-    def take_statements(self) -> list[str]:
-        """Return what is left to execute after an order, for which `put` was called; each inserts one row."""
+    def take_statements(self) -> list[Statement]:
+        """Return what is left to execute after an order, in this order; each is about one row."""
         return []
+
+    def take_part(self, number: int) -> bytes:
+        """Return the ``$1`` of a statement, once."""
+        raise KeyError(number)
+
+    def drop_statements(self) -> None:
+        """Drop what is left of an order that has failed."""
 
     def let_go(self, trainer: Trainer) -> None:
         """Let the segment's host let go of states that the run does not need any more."""

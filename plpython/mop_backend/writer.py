@@ -77,7 +77,7 @@ from mop_backend.messages import (
     read_order,
 )
 from mop_backend.process import ChildDied, backend_of, use_of
-from mop_backend.record import RunRecord
+from mop_backend.record import RunRecord, Statement
 from mop_backend.refusals import (
     STATE_DAMAGED,
     CutShort,
@@ -137,11 +137,21 @@ def do(order: str) -> str:
 
 
 def step(order: str) -> str:
-    """Run one order as `do`; return JSON, ``{"answer", "statements"}``: what is to be executed to complete it."""
+    """Run one order as `do`; return JSON, ``{"answer", "statements"}``: what is to be executed to complete it.
+
+    Each statement is ``[text, part]``; see `mop_backend.record.Statement`.
+    """
     if _writer is None:
         plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
     answer, statements = _writer.step(read_order(order))
     return json.dumps({"answer": as_text(answer), "statements": statements})
+
+
+def part(number: int) -> bytes:
+    """Return the value that belongs to a statement of `step`."""
+    if _writer is None:
+        plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
+    return _writer.part(number)
 
 
 class Writer:
@@ -182,11 +192,15 @@ class Writer:
             self._child = None
         self._states.close()
 
-    def step(self, order: Order) -> tuple[Answer, list[str]]:
+    def step(self, order: Order) -> tuple[Answer, list[Statement]]:
         """Run one order as `do`; return the statements that complete it too."""
-        self._states.take_statements()  # of an order that has failed
+        self._states.drop_statements()
         answer = self.do(order)
         return answer, self._states.take_statements() if isinstance(answer, Done) else []
+
+    def part(self, number: int) -> bytes:
+        """Return the value that belongs to a statement of `step`, once."""
+        return self._states.take_part(number)
 
     def do(self, order: Order) -> Answer:
         """Run one order of the driver. An answer other than `Done` left nothing behind in the tables."""

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from tests.helpers.averaging import fit_statement
 from tests.helpers.faults import BackgroundFit, kill, newest_run, visits, wait_for, workers
 from tests.helpers.greenplum import NetworkBytes, at_work, backends, n_segments, processes_of
 from tests.helpers.training import ADAM, digests, fit, load_digits, mlp, pack, select_configurations
@@ -93,6 +94,33 @@ def test_no_bytes_of_states_pass_the_coordinator(bench, schedule):
     moved = bench.value(states, [run_id])
     assert n_visits > 24 and moved > 10_000_000 * n_visits
     assert counted.n_bytes < 0.02 * moved, f"{counted.n_bytes / n_visits:.0f} bytes a visit"
+
+
+def query_during(db, call: BackgroundFit) -> None:
+    """Run queries that redistribute the rows of the record until a call returns, and look that it succeeded."""
+    while call.running:
+        for column, table in (("epoch", "visit"), ("epoch", "model"), ("version", "model_state")):
+            db.rows(f"SELECT {column}, count(DISTINCT mst_key) FROM madlib_mop.{table} GROUP BY 1")
+    call.succeed()
+
+
+def test_queries_of_others_lose_no_rows(bench):
+    """What sends rows for a query takes those of subtransactions in progress for rolled back, and marks them so."""
+    call, run_id = begin(bench, "queried")
+    query_during(bench, call)
+    assert digests(bench, run_id) == bench.expected
+    assert visits(bench, run_id) == 4 * N_EPOCHS * n_segments(bench)
+
+
+def test_queries_of_others_lose_no_rows_of_an_average(bench):
+    found = []
+    for table in ("alone", "queried_average"):
+        call = BackgroundFit(bench, *fit_statement(table, N_EPOCHS, source_table="train", seed=SEED))
+        query_during(bench, call) if found else call.succeed()
+        run_id = newest_run(bench)
+        assert visits(bench, run_id) == N_EPOCHS * n_segments(bench)
+        found.append(digests(bench, run_id))
+    assert found[0] == found[1] and len(found[0]) == 1
 
 
 @pytest.mark.parametrize("at", ["its own segment", "another segment"])

@@ -31,10 +31,11 @@ def execute(plan, values=()):
     if "dispatch_get" in text:
         value = b"z" * 70
     return Rows([{{"value": value}}])
+plpy.quote_nullable = lambda value: "null" if value is None else "'" + value.replace("'", "''") + "'"
 plpy.execute, plpy.prepare = execute, lambda text, kinds: (text, list(kinds))
 from mop_backend.dispatch import Dispatch
 from mop_backend.frames import lengths_of
-from mop_backend.messages import StateWrite
+from mop_backend.messages import AverageStates, StateDescription, StateWrite
 from mop_backend.record import RunRecord
 from mop_backend.refusals import Refused
 from mop_backend.segment_states import SegmentStates
@@ -55,7 +56,8 @@ _, parts, times = states.train(trainer, {"op": "train"}, [MODEL], brought, None)
 assert lengths_of(parts) == [70, 30]
 assert states.put(StateWrite(2, slot=1, version=9), parts[1:]) == 30
 assert not any("into madlib_mop.model_state" in text for text, *_ in run), "not in a subtransaction of PL/Python"
-run += [[text, [], []] for text in states.take_statements()]
+record.fail_member(MODEL, "it's $1")
+run += [[text, [], []] for text, part in states.take_statements() if part is None]
 assert states.take_statements() == []
 assert times["pull_s"] >= 0
 """
@@ -88,11 +90,10 @@ def test_generic_plans_are_set_before_anything_is_sent():
 
 def test_keys_are_literals_and_the_value_is_the_only_parameter():
     """With a key as a parameter, a generic plan is sent to all segments."""
-    *_, put, send, insert = statements(f"{SEND}\n{PUT}")
+    put, send = statements(SEND)[-2:]
     assert put[0].endswith("dispatch_put($1) as value from madlib_mop.segment_key where __dist_key__ = 17")
     assert put[1:] == [["bytea"], [1000]]
     assert json.loads(send[2][0]) == {"header": {"op": "train"}, "blobs": [None]}
-    assert insert[0].endswith("values (5, 2, 1, 9, 0, null, $1, 17)") and insert[1:] == [["bytea"], [2000]]
 
 
 def test_other_servers_have_one_statement_for_all_parts():
@@ -105,7 +106,7 @@ def test_no_bytes_of_a_state_are_in_the_statements_of_a_visit():
     """It comes by a motion from the segment that has it, and its parts stay where the trainer has made them."""
     ran_ones = statements(VISIT, stored=[(4, 0), (4, 1)])
     assert not any("bytea" in types for _, types, _ in ran_ones)
-    _, _, where, hop, ask, insert = (text for text, *_ in ran_ones)
+    _, _, where, hop, ask, insert, fail = (text for text, *_ in ran_ones)
     state = "slot = 11 and mst_key = 2 and version = 8 and run_id = 5 and segment_id is null"
     at = "__dist_key__ = 4"
     columns = "__dist_key__, part, pg_catalog.octet_length(data) as n_bytes"
@@ -119,6 +120,32 @@ def test_no_bytes_of_a_state_are_in_the_statements_of_a_visit():
         "select 5, 2, 1, 9, 0, null, madlib_mop_internal.dispatch_get(1), __dist_key__"
         " from madlib_mop.segment_key where __dist_key__ = 17"
     )
+    assert fail == "select madlib_mop_internal.fail_member('5'::int8, '2'::int4, '8'::int8, 'it''s $1'::text)"
+
+
+def test_nothing_of_an_average_is_written_in_a_subtransaction_of_python():
+    """Each statement of PL/Python has one: processes that send rows for queries, of any session, take its rows for
+    rolled back ones."""
+    steps = f"""
+n_run = len(run)
+{PUT}
+order = AverageStates(StateWrite(2, slot=1, version=9), 4, (7,), 3)
+record.keep_average(order, StateDescription("d", "w", 90, 2), 2000)
+assert len(run) == n_run
+(put, number), (keep, none) = states.take_statements()
+assert none is None and states.take_part(number) == b"y" * 2000
+print(put, keep, sep="\\n", file=sys.stderr)
+{PUT}
+states.drop_statements()
+assert states.take_statements() == [] and states._parts == {{}}
+"""
+    put, keep = ran(steps).stderr.splitlines()
+    assert put.endswith("values (5, 2, 1, 9, 0, null, $1, 17)")
+    assert keep.startswith("select madlib_mop_internal.keep_average('5'::int8, '2'::int4, '{\"epoch\": 4, \"slot\": 1,")
+
+
+def test_other_servers_write_at_once():
+    assert statements('record.fail_member(MODEL, "x")', is_greenplum=False)[-1][2] == [5, 2, 8, "x"]
 
 
 def test_a_state_that_is_not_where_the_last_visit_was_is_searched_for():
