@@ -73,7 +73,7 @@ _FIGURES_OF_VISIT = (
 )  # fmt: skip
 
 
-class Statement(NamedTuple):
+class LaterStatement(NamedTuple):
     """A statement that SQL function writer_do executes, about one row; ``part`` is the number of its ``$1``, if any."""
 
     text: str
@@ -89,12 +89,12 @@ class RunRecord:
 
     Attributes
     ----------
-    later : list of Statement or None
+    later : list of LaterStatement or None
         If it is a list, what is kept of a visit or an average is added to it, for SQL function writer_do.
     """
 
     def __init__(self, run_id: int):
-        self.later: list[Statement] | None = None
+        self.later: list[LaterStatement] | None = None
         self._run_id = run_id
         self._plans: dict[str, plpy.Plan] = {}
 
@@ -262,7 +262,7 @@ class RunRecord:
         query, types = _STATEMENTS[name]
         pairs = zip([self._run_id, *values], ["int8", *types], strict=True)
         literals = [f"{plpy.quote_nullable(None if value is None else str(value))}::{kind}" for value, kind in pairs]
-        self.later.append(Statement(re.sub(r"\$(\d+)", lambda found: literals[int(found[1]) - 1], query)))
+        self.later.append(LaterStatement(re.sub(r"\$(\d+)", lambda found: literals[int(found[1]) - 1], query)))
 
     def _object(self, name: str, *values: object) -> Header:
         found: Header = json.loads(self._value(name, *values))

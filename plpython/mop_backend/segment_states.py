@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import plpy
 
 from mop_backend.frames import BlobElsewhere
-from mop_backend.record import Statement
+from mop_backend.record import LaterStatement
 from mop_backend.refusals import STATE_GONE, damaged
 from mop_backend.states import AnsweredPart, ArrivedPart, NewStates, States, Trainer
 
@@ -73,7 +73,7 @@ class SegmentStates(States):
         self._keys = keys
         self._n_pulls = 0
         self._pull_s = 0.0
-        self._later: list[Statement] = []
+        self._later: list[LaterStatement] = []
         self._parts: dict[int, bytes] = {}  # of averages
         record.later = self._later
 
@@ -102,7 +102,7 @@ class SegmentStates(States):
         answer, parts, _ = super().train(trainer, request, models, blobs, new)
         return answer, parts, {"pull_s": self._pull_s}
 
-    def take_statements(self) -> list[Statement]:
+    def take_statements(self) -> list[LaterStatement]:
         """As `States.take_statements`."""
         later = list(self._later)
         self._later.clear()
@@ -139,11 +139,11 @@ class SegmentStates(States):
         keys = [self._run_id, write.mst_key, write.slot, write.version, number, segment_id]
         place = ", ".join("null" if key is None else str(int(key)) for key in keys)
         if isinstance(part, AnsweredPart):
-            self._later.append(Statement(_FROM_TRAINER.format(place=place, number=part.number, key=self._key)))
+            self._later.append(LaterStatement(_FROM_TRAINER.format(place=place, number=part.number, key=self._key)))
         else:  # an average
             assert not isinstance(part, BlobElsewhere), "it is not sent back"
             self._parts[number] = bytes(part)
-            self._later.append(Statement(_FROM_HERE.format(place=place, key=self._key), number))
+            self._later.append(LaterStatement(_FROM_HERE.format(place=place, key=self._key), number))
 
 
 def _parts(state: str) -> list[tuple[int, int, int]]:

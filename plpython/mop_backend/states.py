@@ -19,7 +19,7 @@ from mop_backend.refusals import CutShort, Refused, checked
 if TYPE_CHECKING:
     from mop_backend.frames import Header, Json
     from mop_backend.messages import Detour, StateWrite
-    from mop_backend.record import RunRecord, Statement
+    from mop_backend.record import LaterStatement, RunRecord
 
 _Answer = TypeVar("_Answer")
 #: Larger states are read part by part while they are sent; of smaller ones, a query for their parts would take longer.
@@ -170,7 +170,7 @@ class States:
             del part  # before the next one is read; enumerate would hold it too
         return n_bytes
 
-    def take_statements(self) -> list[Statement]:
+    def take_statements(self) -> list[LaterStatement]:
         """Return what is left to execute after an order, in this order; each is about one row."""
         return []
 

@@ -77,7 +77,7 @@ from mop_backend.messages import (
     read_order,
 )
 from mop_backend.process import ChildDied, backend_of, use_of
-from mop_backend.record import RunRecord, Statement
+from mop_backend.record import LaterStatement, RunRecord
 from mop_backend.refusals import (
     STATE_DAMAGED,
     CutShort,
@@ -139,7 +139,7 @@ def do(order: str) -> str:
 def step(order: str) -> str:
     """Run one order as `do`; return JSON, ``{"answer", "statements"}``: what is to be executed to complete it.
 
-    Each statement is ``[text, part]``; see `mop_backend.record.Statement`.
+    Each statement is ``[text, part]``; see `mop_backend.record.LaterStatement`.
     """
     if _writer is None:
         plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
@@ -192,7 +192,7 @@ class Writer:
             self._child = None
         self._states.close()
 
-    def step(self, order: Order) -> tuple[Answer, list[Statement]]:
+    def step(self, order: Order) -> tuple[Answer, list[LaterStatement]]:
         """Run one order as `do`; return the statements that complete it too."""
         self._states.drop_statements()
         answer = self.do(order)
