@@ -198,7 +198,7 @@ def test_a_command_to_a_member_of_a_fused_group_separates_the_group(lab):
     select_configurations(lab, "alike", [(1, ADAM.replace("0.01", rate), "batch_size=16") for rate in rates])
     statement = RUN.replace("'mst'", "'alike'").replace("SELECT", "SET madlib_mop.fused_training = on; SELECT", 1)
     run = Steered(lab, "fused", (2,), statement, at_gate=1)
-    clone = run.steer("clone_model", 3, num_iterations=1)
+    clone = run.steer("clone_model", 3, num_iterations=N_EPOCHS)  # its group may be one iteration ahead or not
     longer = BackgroundFit(lab, f"SELECT madlib_mop.extend({run.run_id}, 1, 2)")  # waits for the visit of the group
     pending = "SELECT 1 FROM madlib_mop.steering WHERE run_id = %s AND state = 'pending'"
     wait_for(lambda: lab.rows(pending, [run.run_id]), what="the command")
