@@ -1,9 +1,12 @@
-"""Dumps of databases of released versions: written by `make_record`, restored by the tests of updates."""
+"""Dumps of databases, and databases restored from them: of released versions for the tests of updates, where
+`make_record` writes the dumps; and of a test's own database."""
 
 import gzip
 import re
 import subprocess
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import Cluster, Database, run
@@ -63,6 +66,23 @@ def restore(cluster: Cluster, name: str, version: str) -> Database:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return database
+
+
+@contextmanager
+def restored_copy(db: Database) -> Iterator[Database]:
+    """Yield a new database of the same cluster, restored from a dump; it is dropped in the end."""
+    copy = Database(db.cluster, f"restored_{uuid.uuid4().hex[:8]}")
+    dump = subprocess.run([db.cluster.bindir / "pg_dump", "-d", db.dsn], capture_output=True, text=True, check=True)
+    run(db.cluster.connect(), f'CREATE DATABASE "{copy.name}"')
+    try:
+        done = subprocess.run(
+            [db.cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", copy.dsn],
+            input=dump.stdout, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        yield copy
+    finally:
+        db.cluster.drop(copy.name)
 
 
 def contents(db: Database, before: Contents | None = None, tables: tuple[str, ...] = TABLES) -> Contents:

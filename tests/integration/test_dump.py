@@ -1,11 +1,9 @@
 """A dump and a restore keep the record, the states and the rights; new runs can continue from them."""
 
-import subprocess
-import uuid
-
 import pytest
 
 from madlib_mop import __version__
+from tests.helpers.dumps import restored_copy
 from tests.helpers.training import (
     ALIKE,
     fit,
@@ -45,23 +43,10 @@ def trained(db):
 
 
 @pytest.fixture(scope="module")
-def restored(trained, tmp_path_factory):
+def restored(trained):
     """A database restored from the dump of another one."""
-    cluster = trained.cluster
-    name = f"restored_{uuid.uuid4().hex[:8]}"
-    bindir = cluster.bindir
-    dump = subprocess.run([bindir / "pg_dump", "-d", trained.dsn], capture_output=True, text=True, check=True)
-    connection = cluster.connect()
-    with connection.cursor() as cursor:
-        cursor.execute(f'CREATE DATABASE "{name}"')
-    done = subprocess.run(
-        [bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn_for(name)],
-        input=dump.stdout, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    yield type(trained)(cluster, name)
-    connection.close()
-    cluster.drop(name)
+    with restored_copy(trained) as copy:
+        yield copy
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,10 +1,8 @@
 """A dump and a restore keep registered models: versions, aliases with their history, rights and challengers."""
 
-import subprocess
-import uuid
-
 import pytest
 
+from tests.helpers.dumps import restored_copy
 from tests.helpers.inference import User
 from tests.helpers.registry import X, answer, write_numbers
 
@@ -40,20 +38,9 @@ def made(db, keras):
 @pytest.fixture(scope="module")
 def restored(made):
     """The database restored from its dump, without the table of models."""
-    cluster, name = made.cluster, f"restored_{uuid.uuid4().hex[:8]}"
     made.rows("DROP TABLE numbers, numbers_info, numbers_summary")
-    dump = subprocess.run([cluster.bindir / "pg_dump", "-d", made.dsn], capture_output=True, text=True, check=True)
-    connection = cluster.connect()
-    with connection.cursor() as cursor:
-        cursor.execute(f'CREATE DATABASE "{name}"')
-        done = subprocess.run(
-            [cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn_for(name)],
-            input=dump.stdout, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        yield type(made)(cluster, name)
-    connection.close()
-    cluster.drop(name)
+    with restored_copy(made) as copy:
+        yield copy
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -3,14 +3,12 @@
 `test_weights_above_a_field` does the same with real sizes.
 """
 
-import subprocess
-import uuid
-
 import numpy as np
 import pytest
 
 from madlib_mop.client import connect
 from tests.helpers.averaging import fit_statement
+from tests.helpers.dumps import restored_copy
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import (
     ADAM,
@@ -323,20 +321,8 @@ def test_start_weights_of_layers_come_from_parts(models):
 @pytest.fixture(scope="module")
 def restored(registered):
     """A database restored from the dump of another one."""
-    cluster, name = registered.cluster, f"restored_{uuid.uuid4().hex[:8]}"
-    command = [cluster.bindir / "pg_dump", "-d", registered.dsn]
-    dump = subprocess.run(command, capture_output=True, text=True, check=True)
-    connection = cluster.connect()
-    with connection.cursor() as cursor:
-        cursor.execute(f'CREATE DATABASE "{name}"')
-    done = subprocess.run(
-        [cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn_for(name)],
-        input=dump.stdout, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    yield type(registered)(cluster, name)
-    connection.close()
-    cluster.drop(name)
+    with restored_copy(registered) as copy:
+        yield copy
 
 
 def test_a_dump_has_all(registered, restored):
