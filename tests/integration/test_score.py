@@ -14,7 +14,8 @@ pytestmark = pytest.mark.one_session
 ROWS = """
 CREATE TABLE rooms AS
 SELECT i AS id, 10 + i * 7 % 50 AS area, CASE WHEN i % 9 > 0 THEN i * 37 % 500 / 100.0 END AS distance,
-       'city' || i * 13 % 40 AS city, date '2020-01-01' + i * 17 % 1000 AS built, now() AS seen,
+       'city' || i * 13 % 40 AS city, date '2020-01-01' + i * 17 % 1000 AS built,
+       timestamptz '2024-02-03 04:05:06Z' AS seen,
        CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS sold, 5.0 * (i * 7 % 50) + i % 40 AS price
 FROM generate_series(1, 300) AS i;
 ALTER TABLE rooms ADD PRIMARY KEY (id)
@@ -94,7 +95,8 @@ def test_calibrated_probabilities_are_those_of_each_row_alone(user, calibration)
 
 
 def test_of_several_outputs_the_classes_are_calibrated_and_the_numbers_stay(user):
-    version = user.value("SELECT madlib_mop.register('sure_both', 'both', held_out => 'both_packed_test')")
+    held_out = "held_out => 'both_packed_test', calibration => 'isotonic'"
+    version = user.value(f"SELECT madlib_mop.register('sure_both', 'both', {held_out})")
     for output, more in (("out_raw", ""), ("out_calibrated", ", calibrated => true")):
         user.rows(f"SELECT madlib_mop.score('sure_both@{version}', 'rooms', '{output}'{more})")
     rows = user.rows("SELECT a.*, b.* FROM out_raw a JOIN out_calibrated b USING (id)")
