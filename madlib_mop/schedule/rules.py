@@ -324,9 +324,9 @@ class Auto(Rotation):
     name = "auto"
     compares_early = True
     summary = (
-        "rotation if visits of all models take about the same time, or there are no more models than segments;"
-        " otherwise longest_first. If each trainer has room for all rows, models that would otherwise delay the end of"
-        " the run go first in both cases, then those with fewer visits"
+        "rotation if visits of all models take about the same time, or if there are no more models than segments;"
+        " otherwise longest_first. With either, if each trainer has room for all rows, a model that would delay the"
+        " end of the run goes first, then models with fewer visits"
     )
 
     @classmethod
